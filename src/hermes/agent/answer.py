@@ -53,7 +53,7 @@ class Answer:
         """Notices for the person, besides the answer."""
         self.used: list[Used] = []
         self.prompt_id: int | None = None
-        """The id of the message that is answered; None if it could not be stored."""
+        """The id of the stored message that this turn answers; None if the message could not be stored."""
         self.message_id: int | None = None
         """The id of the last assistant message that was stored; None if there is none."""
         self.completed: list[tuple[int, str]] = []

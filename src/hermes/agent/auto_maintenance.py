@@ -36,7 +36,8 @@ async def tidy_in_thread(db: SessionDB) -> str | None:
 
 
 def tidy(db: SessionDB) -> str | None:
-    """Run the maintenance if it is enabled and due. Return a notice for the person, or None."""
+    """Run the maintenance if it is enabled and due. Return a notice for the person; None if there is nothing
+    to report."""
     from hermes.config.settings import read_settings
 
     try:

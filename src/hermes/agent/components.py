@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 
 class ModelChoice(NamedTuple):
-    """The model that a person selected. None means the value from the settings."""
+    """The model that a person selected. A field that is None has the value from the settings."""
 
     model: str | None = None
     base_url: str | None = None
     context_window: int | None = None
-    """The context window of a resumed conversation. It is used if the settings contain none for the model."""
+    """The context window that a resumed conversation used. It applies only if the settings have no context
+    window for the model."""
 
 
 NO_WISH = ModelChoice()
@@ -92,8 +93,8 @@ class AgentComponents(NamedTuple):
     make_title: Callable[[AnyStore, str], Awaitable[str | None]] | None = None
     """Gives a title to a session that has none, after its first exchange. Returns the new title, or None."""
     save: SaveMemory | None = None
-    """Runs the memory flush: one hidden turn with limits, in which the agent saves important facts of an
-    ending conversation."""
+    """Runs the memory flush: one hidden turn of limited length, in which the agent saves important facts from
+    a conversation that ends."""
     memory: Callable[[], str] | None = None
     skills: Callable[[], Sequence[tuple[str, str]]] | None = None
     """Returns the name and the description of each skill."""

@@ -51,8 +51,7 @@ log = get_logger(__name__)
 OpenRecord = StoredRecord | IncognitoRecord
 
 WITHHELD = ("delegate_task", "memory", "skill_manage")
-"""Tools that a subagent never gets: there is one level of delegation, and subagents write no memory and no
-skills."""
+"""Tools that a subagent never gets. A subagent cannot delegate, and it writes neither memory nor skills."""
 SURFACE = "subagent"
 GRACE_S = 10.0
 """How long the subagents of a stopped turn may take to store their results."""
@@ -258,7 +257,8 @@ class _Run:
     async def _open_record(self) -> OpenRecord:
         """Open the record of the subagent's conversation.
 
-        It is stored as a child of the caller's session. If the caller is incognito, the subagent is too.
+        The conversation is stored as a child of the caller's session. If the caller's conversation is
+        incognito, that of the subagent is too.
         """
         caller, db = self._caller.record, self._context.db
         if not isinstance(caller, StoredRecord):

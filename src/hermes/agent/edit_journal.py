@@ -1,8 +1,9 @@
 """The journal of file edits: the state of each file before a tool of the agent changed it, for `/undo`.
 
-Each conversation has a folder in `sessions/edits` beside its store. An edit has two files there: the old content
-of the edited file, and a description. They are encrypted if the store is, and deleted with the conversation. The
-number, the size and the age of the edits are limited. The journal of an incognito conversation is in memory.
+Each conversation has a folder in `sessions/edits` beside its store. An edit has two files there: the old
+content of the edited file, and a description. These files are encrypted if the store is, and deleted with the
+conversation. The number, the size and the age of the edits are limited. The journal of an incognito
+conversation is in memory.
 """
 
 from __future__ import annotations

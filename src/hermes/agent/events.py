@@ -33,8 +33,8 @@ class TextDelta(NamedTuple):
 
 
 class ThoughtDelta(NamedTuple):
-    """A piece of the model's reasoning. The model sends it in a separate field, or in tags at the start of
-    the text."""
+    """A piece of the model's reasoning. A model sends reasoning in a separate field, or in tags at the start
+    of the text."""
 
     text: str
 
@@ -87,8 +87,8 @@ class SubagentProgress(NamedTuple):
     it."""
     goal: str
     state: str
-    """One of queued, running, done, failed, stopped and interrupted. Interrupted means that its process died.
-    """
+    """One of queued, running, done, failed, stopped and interrupted. Interrupted means that the process of
+    the subagent died."""
     session_id: str | None = None
     """None until the subagent starts."""
     activity: str = ""

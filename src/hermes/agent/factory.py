@@ -53,9 +53,9 @@ def make_standard_components(*, is_job: bool = False) -> AgentComponents:
 
 
 def list_inferior_models(settings: Settings) -> set[str]:
-    """Return the models that write worse titles and summaries than the fallback without a model.
+    """Return the models whose titles and summaries are worse than those that are made without a model.
 
-    The small local model is one of them, unless the settings name it as the auxiliary model.
+    The small local model is such a model, unless the settings name it as the auxiliary model.
     """
     from hermes.agent.models import local
     from hermes.agent.models.choice import OFFLINE
@@ -89,8 +89,8 @@ class StandardFactory:
     def for_person(
         self, home: Path | None, *, machine: bool, shared: bool = False, has_quota: bool = True
     ) -> StandardFactory:
-        """Return a factory for another person that shares the settings, prices, models and background
-        processes."""
+        """Return a factory for another person. It shares the settings, prices, models and background
+        processes with this one."""
         theirs = StandardFactory(home=home, machine=machine, shared=shared, has_quota=has_quota)
         theirs._is_part = True
         in_common = ("settings", "prices", "processes", "subagents", "task_quota", "access", "auxiliary")
@@ -208,8 +208,8 @@ class StandardFactory:
 
     @cached_property
     def access(self) -> Access:
-        """The access of tools to the machine. Creating it prevents other processes from reading this
-        process's memory."""
+        """The access of tools to the machine. When it is created, this process is protected: other processes
+        can no longer read its memory."""
         from hermes.agent.sandbox.child_environment import list_key_names
         from hermes.agent.sandbox.sandbox import make_unreadable
         from hermes.agent.tools.access import Access, AccessSettings

@@ -65,7 +65,8 @@ class MemorySaver:
         most_steps: int = MOST_STEPS,
         shared: bool = False,
     ) -> None:
-        """`tools` are the tools for memory and skills only. `shared`: several people share the memory."""
+        """`tools` must contain only the tools for memory and skills. `shared`: several people share the
+        memory."""
         self._shared = shared
         self._db, self._model, self._tools, self._price, self._cwd = db, model, tools, price, cwd
         self._enabled, self._seconds, self._most_steps = enabled and bool(tools), seconds, most_steps

@@ -32,19 +32,21 @@ PROMPT_TOKENS, CHARACTERS_PER_TOKEN, SMALLEST = 1_000, 3, 2_000
 """The tokens reserved for the prompt, the characters per token, and the minimum length of a transcript in
 characters."""
 HALVINGS = 2
-"""How often a transcript that is too long for the model is halved and sent again."""
+"""How many times a transcript that is too long for the model is cut in half and sent again."""
 
 
 class SessionSummaries:
     """Creates a summariser for each call of `session_search`."""
 
     def __init__(self, model: Callable[[], Model | None], price: Price, *, seconds: float = SECONDS) -> None:
-        """`model` is called in a thread for each summariser. It returns None if no model is available."""
+        """`model` is called in a thread, once for each summariser. It returns None if no model is
+        available."""
         self._model, self._price, self._seconds = model, price, seconds
 
     @asynccontextmanager
     async def summariser(self, db: AnyStore, session_id: str) -> AsyncIterator[Summariser | None]:
-        """Yield a summariser, or None if no model is available. Leaving the context ends its calls."""
+        """Yield a summariser; None if no model is available. When the `with` block ends, running calls of the
+        summariser are cancelled."""
         model = await asyncio.to_thread(self._model)
         if model is None:
             yield None
@@ -57,7 +59,8 @@ class SessionSummaries:
 
 
 class Summariser:
-    """A function of (prompt, transcript). Call it in a thread while the event loop that created it runs."""
+    """A function that is called with a prompt and a transcript and returns the summary. Call it in a thread,
+    while the event loop in which it was created runs."""
 
     def __init__(self, model: Model, price: Price, db: AnyStore, session_id: str, seconds: float) -> None:
         self._model, self._price, self._seconds = model, price, seconds

@@ -1,4 +1,5 @@
-"""Assembles the answer of a model to one request from the pieces of its stream, and saves its text meanwhile."""
+"""Assembles the answer of a model to one request from the pieces of its stream. Meanwhile, saves the text
+received so far."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class ModelAnswer(NamedTuple):
 
     @property
     def must_be_repeated(self) -> bool:
-        """Whether the answer is empty and the model reported no special finish reason."""
+        """Whether to request the answer once more, because it is empty and the model reported no reason for
+        that, such as a length limit."""
         is_empty = not (self.text.strip() or self.calls or self.stopped)
         return is_empty and normalize_reason(self.reason) is None
 
@@ -103,11 +105,13 @@ class StreamedAnswer:
         return []
 
     def end(self) -> list[Event]:
-        """Mark the end of the stream. Return the events for text that was held back."""
+        """Mark the end of the stream. Return the events for text that was held back because it might have
+        been part of a tag."""
         return list(_make_deltas(self._splitter.end(), self._visible))
 
     def build(self, *, stopped: bool) -> ModelAnswer:
-        """Return the whole answer. The calls of a stopped answer are left out, because they may be cut off."""
+        """Return the whole answer. If it was stopped, its calls are left out, because they may be
+        incomplete."""
         calls = (
             [] if stopped else [_format_call(number, call) for number, call in sorted(self._calls.items())]
         )
@@ -116,7 +120,7 @@ class StreamedAnswer:
 
 
 def _make_deltas(pieces: Sequence[Piece | reasoning.Recast], visible: list[str]) -> Iterator[Event]:
-    """Yield the events for pieces of the text. Pieces that are not reasoning are also added to `visible`."""
+    """Yield the events for pieces of the text. Text that is not reasoning is also added to `visible`."""
     for piece in pieces:
         if isinstance(piece, reasoning.Recast):
             if visible:
@@ -150,8 +154,9 @@ def _format_call(number: int, call: dict[str, str]) -> dict[str, Any]:
 class PartialSaver:
     """Saves the text of an answer while it is streamed, so that it survives the death of the process.
 
-    The text is saved about once a second, always to the same message. The whole answer replaces it. If the
-    streaming fails or the turn is cancelled, the text so far is stored as interrupted.
+    The text is saved about once a second, always to the same message. In the end the whole answer replaces
+    it. If the streaming fails, the saved text is removed. If the turn is cancelled, the text so far is stored
+    as interrupted.
     """
 
     def __init__(self, record: Record, streamed: StreamedAnswer) -> None:

@@ -121,7 +121,8 @@ class Subagents:
     """The subagents of this process, by conversation. Use it only in the event loop that runs them."""
 
     def __init__(self, most_at_once: int) -> None:
-        """`most_at_once`: how many subagents of one conversation run at the same time. The others are queued."""
+        """`most_at_once`: how many subagents of one conversation may run at the same time. Further subagents
+        are queued."""
         self._most_at_once = most_at_once
         self._known: dict[str, list[Subagent]] = {}
         """The subagents of each conversation in order of creation. The most recently used conversation is
@@ -137,8 +138,8 @@ class Subagents:
         return subagent
 
     def end(self, subagent: Subagent, **changes: Any) -> SubagentProgress:
-        """Mark a subagent as ended. Start the next queued subagent and drop the oldest ended subagents beyond
-        the limit."""
+        """Mark a subagent as ended and start the next queued subagent. Drop the oldest ended subagents beyond
+        `MOST_REMEMBERED`."""
         progress = subagent.update(activity="", **changes)
         mine = self._known[subagent.conversation]
         over = [known for known in mine if known.progress.is_over]
@@ -253,7 +254,8 @@ def describe_work(progress: SubagentProgress) -> str:
 
 
 def summarize_states(subagents: Iterable[SubagentProgress]) -> str:
-    """Return the current activity of the subagents, for example `3 subagents, 1 over: terminal, read_file`."""
+    """Return the current activities of the subagents, for example `3 subagents, 1 over: terminal,
+    read_file`."""
     listed = list(subagents)
     over = [progress for progress in listed if progress.is_over]
     activities = dict.fromkeys(progress.activity for progress in listed if progress.activity)

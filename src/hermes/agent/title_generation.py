@@ -55,8 +55,8 @@ YOUNG = 2
 async def make_title_while_young(
     store: AnyStore, session_id: str, make: Callable[[AnyStore, str], Awaitable[str | None]]
 ) -> None:
-    """Try to make a title for a conversation that has just begun and has none. Store and model errors are
-    ignored."""
+    """Make a title for a conversation that has just begun, if it has no title. Errors of the store and of the
+    model are ignored."""
     with suppress(errors.HermesError):
         if await asyncio.to_thread(store.get_session_title, session_id) is not None:
             return
@@ -123,7 +123,7 @@ class TitleMaker:
         return self._db.claim_auto_title(session_id, 2 * self._seconds)
 
     def _read_beginning(self, session_id: str) -> Exchange | None:
-        """Return the first exchange; None if the session has a title or no answer yet."""
+        """Return the first exchange; None if the session already has a title, or has no answer yet."""
         session = self._db.get_session(session_id)
         if session is None or session["title"]:
             return None

@@ -76,7 +76,8 @@ def make_schema(tool: Tool) -> dict[str, Any]:
 
 
 def shorten_middle(text: str, most: int = MOST_OUTPUT) -> str:
-    """Return the text, or if it exceeds `most` characters, its beginning and end with a note between them."""
+    """Return the text unchanged if it has at most `most` characters. Otherwise return its beginning and its
+    end, with a note between them."""
     if len(text) <= most:
         return text
     head, tail = most * 2 // 3, most - most * 2 // 3

@@ -42,7 +42,7 @@ class ToolEvents:
             self._undecided.pop(number, None)
 
     def decide(self, number: int, decision: Decision) -> bool:
-        """Answer the approval with this number. Return False if no tool is waiting for it."""
+        """Answer the approval request with this number. Return False if no tool is waiting for the answer."""
         if self._stop.is_set():  # the waiting tool is about to be cancelled
             return False
         waiting = self._undecided.pop(number, None)
@@ -72,7 +72,8 @@ class ToolEvents:
                 return
 
     async def _must_ask(self, approval: ApprovalAsked) -> bool:
-        """Return whether a tool still waits for this approval and no earlier answer covers it."""
+        """Return whether to ask the person: a tool still waits for this approval, and no earlier answer
+        covers the request."""
         if self._stop.is_set() or approval.number not in self._undecided:
             return False
         is_granted = approval.request.is_granted

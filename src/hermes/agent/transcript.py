@@ -44,7 +44,8 @@ class Record(Protocol):
         """Store a message. `fields` are those of `append_message`."""
 
     async def keep_partial(self, **fields: Any) -> None:
-        """Store the beginning of an answer that is being streamed. The next `say` replaces it."""
+        """Store the beginning of an answer that is being streamed. When `say` stores the whole answer, it
+        replaces this beginning."""
 
     async def drop_partial(self) -> None:
         """Remove the stored beginning of an answer, because the answer is void."""
@@ -74,10 +75,10 @@ class Record(Protocol):
 
 
 class StoredRecord:
-    """A conversation in the store. A new session is created with its first message.
+    """A conversation in the store. A new session is created together with its first message.
 
-    If the session is deleted or moved to the trash meanwhile, the conversation continues in a new session.
-    The messages of the current turn are stored there; earlier ones are not.
+    If the session is deleted or moved to the trash during the conversation, the conversation continues in a
+    new session. The messages of the current turn are stored again there; earlier messages are not.
     """
 
     def __init__(

@@ -2,9 +2,9 @@
 events.
 
 The person's message is stored before the model request. The text of a running answer is saved about once a
-second if the record keeps partial answers. Each answer is stored with its calls before the tools run, and each
-tool result as soon as it arrives. A crash at any point therefore leaves a conversation that can be resumed, and
-`stop` keeps the messages so far.
+second if the record keeps partial answers. Each answer is stored with its calls before the tools run, and
+each tool result as soon as it arrives. A crash at any point therefore leaves a conversation that can be
+resumed, and `stop` keeps the messages so far.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Turn:
         self._stop.set()
 
     def decide(self, number: int, decision: Decision) -> bool:
-        """Answer the approval with this number. Return False if no tool is waiting for it."""
+        """Answer the approval request with this number. Return False if no tool is waiting for the answer."""
         return self._tool_events.decide(number, decision)
 
     async def events(self, content: Any, **fields: Any) -> AsyncGenerator[Event, None]:
@@ -175,8 +175,8 @@ class Turn:
         await self._emit(event)
 
     async def _store(self, role: str, content: Any, **fields: Any) -> list[Note | Stored | NotStored]:
-        """Store a message and return the resulting events. A note is added if a new session replaced a
-        deleted one."""
+        """Store a message and return the resulting events. If the session had been deleted and a new one
+        replaced it, a note says so."""
         before = self._record.session_id
         stored = await self._record.say(role, content, **fields)
         if self._record.session_id == before:
@@ -202,7 +202,8 @@ class Turn:
         raise ModelError(f"{self._model.name} returned an empty answer twice")
 
     async def _request_within_context(self, last: bool) -> ModelAnswer:
-        """Request an answer. If the context is too large for the model, compress it and request once more."""
+        """Request an answer. If the model rejects the request because the context is too large, compress the
+        context and request once more."""
         try:
             return await self._request(last)
         except models.ContextOverflow:
@@ -233,7 +234,8 @@ class Turn:
         await self._run_until_stopped(self._consume(events, lambda event: [event]))
 
     async def _consume(self, stream: AsyncIterator[T], convert: Callable[[T], list[Event]]) -> None:
-        """Emit the events of a stream until it ends or the turn is stopped, then close the stream."""
+        """Emit the events for the items of a stream until the stream ends or the turn is stopped. Then close
+        the stream."""
         try:
             async for piece in stream:
                 await self._emit(*convert(piece))

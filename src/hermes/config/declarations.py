@@ -78,7 +78,8 @@ Fetch = Callable[[str, str, str | None], Mapping[str, Any]]
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True):
-    """The declaration of a chat platform, for everything but its adapter. It imports no SDK."""
+    """The declaration of a chat platform: everything that the program must know of it besides the adapter's
+    code. A declaration imports no SDK."""
 
     title: str
     adapter: str
@@ -88,7 +89,7 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[tuple[str, ...], ...]
     """The required options. Each inner tuple lists alternatives, of which at least one must be set."""
     extra: str
-    """The package extra to install: `telegram` is `hermes-sessions[telegram]`."""
+    """The package extra to install: `telegram` means `hermes-sessions[telegram]`."""
     modules: tuple[str, ...]
     """The modules that the extra installs."""
     summary: str
@@ -96,11 +97,12 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     answer_format: str
     """A text that tells the model how the platform displays answers."""
     by_secret: bool = False
-    """Whether a shared secret grants access, instead of lists of people."""
+    """Whether a shared secret gives access to the platform. If False, lists of people do."""
     announces_resets: bool = True
     """Whether the gateway can post a notice that is not an answer to a message, for example about a reset."""
     has_personal_ids: bool = False
-    """Whether ids are telephone numbers or identify a person. `gateway.redact_pii` hides them."""
+    """Whether the platform's ids are telephone numbers or identify a person in another way.
+    `gateway.redact_pii` hides such ids."""
     has_topics: bool = False
     """Whether a private chat can have topics."""
     is_private_chat_user: bool = False
@@ -108,8 +110,8 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     variable_aliases: Mapping[str, str] = {}
     """Other names that settings can have in environment variables: `home_room` for `home_channel`."""
     identify: Callable[[Mapping[str, str], Fetch], str | None] | None = None
-    """Returns the account name of the bot, for the setup, or None if it is unknown. Raises `BadConfig` if the
-    values are wrong."""
+    """Returns the account name of the bot for the setup; None if it is unknown. Raises `BadConfig` if the
+    given values are wrong."""
 
     @property
     def settings(self) -> Mapping[str, Setting]:

@@ -23,7 +23,7 @@ def get_path() -> Path:
 
 
 def get_variable(name: str) -> str | None:
-    """Return a variable from the environment or the file. None if it is unset or blank."""
+    """Return a variable from the environment or the file; None if it is unset or blank."""
     return os.environ.get(name, "").strip() or read().get(name, "").strip() or None
 
 

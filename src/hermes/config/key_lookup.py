@@ -95,7 +95,7 @@ def list_below(key: str) -> list[str]:
 
 
 def suggest_key(key: str) -> str:
-    """Return a suggestion for an unknown key, as the end of a sentence. Empty if no key is similar."""
+    """Return a suggestion for an unknown key, to append to a sentence; empty if no key is similar."""
     from difflib import get_close_matches
 
     if meant := find_key(key):

@@ -23,7 +23,8 @@ _URL = r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^\s/@'\"]*@)?(?P<rest>[^\s?#'
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether the value under a name or dotted path is secret: `bot_token`, `apiKeys`, `keys.ann`."""
+    """Return whether a value with this name or dotted path is secret, for example `bot_token`, `apiKeys` or
+    `keys.ann`."""
     return any(re.fullmatch(_SECRET_WORD, _get_last_word(part)) for part in name.split("."))
 
 

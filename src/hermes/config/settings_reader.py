@@ -44,7 +44,8 @@ class SettingsReader:
         }
 
     def get_section(self, name: str, example: str) -> Mapping[str, Any]:
-        """Return a section of the file, or an empty mapping. Raise `BadConfig` if it is not a mapping."""
+        """Return the section `name` of the file; empty if it is missing. Raise `BadConfig` if it is not a
+        mapping. `example` is a setting to name in the error."""
         inner = self.values.get(name)
         if inner is not None and not isinstance(inner, Mapping):
             raise errors.BadConfig(
@@ -55,7 +56,8 @@ class SettingsReader:
     def read_value(
         self, key: str, kind: Kind | None, written: object, variable: str | None = None
     ) -> Iterator[Any]:
-        """Yield the value of a setting, or nothing if it is not set. The value is checked if `kind` is given."""
+        """Yield the value of a setting, or nothing if it is not set. If `kind` is given, the value is
+        checked."""
         if self._arguments.get(key) is not None:
             self.origins[key] = COMMAND_LINE
             argument = self._arguments[key]
@@ -116,7 +118,8 @@ def parse_value(kind: Kind, value: object) -> Any:
 
 
 def expand_variables(key: str, value: object, origin: str) -> object:
-    """Replace `${NAME}` in a text by the value of the variable. Raise `BadConfig` if it is not set."""
+    """Replace each `${NAME}` in a text by the value of that variable. Raise `BadConfig` if the variable is
+    not set."""
     if isinstance(value, list):
         return [expand_variables(key, item, origin) for item in value]
     if not isinstance(value, str) or "${" not in value:

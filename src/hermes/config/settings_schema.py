@@ -280,7 +280,8 @@ class Settings(Section, frozen=True):
     sessions: SessionSettings = SessionSettings()
     store: StoreSettings = StoreSettings()
     prices: Mapping[str, Mapping[str, float]] = {}
-    """Dollars per million tokens of a model: `input`, `output`, `cache_read`, `cache_write`."""
+    """The prices of each model in dollars per million tokens: `input`, `output`, `cache_read`,
+    `cache_write`."""
     windows: Mapping[str, int] = {}
     """The value of `model.context_window`, for each model that it applies to, by the model's name."""
     origins: Mapping[str, str] = {}

@@ -69,7 +69,8 @@ class AgentProvider(Protocol):
         """Return the components of the agents of a scope. May read files."""
 
     async def prepare_agent(self, scope: AgentScope, store: AnyStore, record: LiveRecord) -> PreparedAgent:
-        """Build an agent. Raises `HermesError` if the model cannot be used; the next call tries again."""
+        """Build an agent. Raises `HermesError` if the model cannot be used; another call can succeed
+        later."""
 
     async def close(self) -> None: ...
 
@@ -132,7 +133,8 @@ class StandardAgentProvider:
         return await build_agent(parts, scope, store, record, model, tools, folder)
 
     async def open_model(self) -> Model:
-        """Return the model that answers everybody. It is built once. Raises if it cannot be used."""
+        """Return the model that answers everybody. The model is opened once and then reused. Raises an error
+        if it cannot be used."""
         async with self._making:
             if self._model is None:
                 self._model = await asyncio.to_thread(self._standard.make_model, NO_WISH)
@@ -161,8 +163,8 @@ class StandardAgentProvider:
 def make_person_folder(owner: str) -> Path:
     """Create and return the folder for the memory and the skills of a person or a room.
 
-    Its name is a hash, so it does not reveal the owner. Raises `InvalidArgument` for an empty owner, which
-    stands for the machine.
+    The folder's name is a hash, so it does not reveal the owner. Raises `InvalidArgument` if `owner` is
+    empty, because an empty owner stands for the machine.
     """
     if not owner:
         raise errors.make_error(

@@ -18,7 +18,7 @@ class BackgroundTasks:
         return bool(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, object], ending: LiveRecord | None = None) -> None:
-        """Start a task. `ending` is the record of the session that the task ends, if it ends one."""
+        """Start a task. If the task ends a session, `ending` is the record of that session."""
         task = asyncio.create_task(work)
         self._tasks[task] = ending
         task.add_done_callback(lambda task: self._tasks.pop(task, None))

@@ -139,9 +139,9 @@ class Conversation(SessionMoves[StoreT]):
         return None
 
     def expect(self, answer: bool) -> None:
-        """Record that a turn is about to begin (True) or will not begin (False).
+        """Announce a turn that is about to begin (`answer` is True), or cancel the announcement (False).
 
-        `stop` can stop an expected turn before it begins.
+        `stop` can stop an announced turn before it begins.
         """
         self._expected, self._stop_at_once = answer, False
 
@@ -159,8 +159,8 @@ class Conversation(SessionMoves[StoreT]):
         return self.turn is not None and self.turn.decide(number, decision)
 
     def steer(self, content: Any, **fields: Any) -> bool:
-        """Add a message to the running turn. Return False if no turn runs or the turn accepts no more
-        messages."""
+        """Add a message to the running turn. Return False if no turn is running, or if the turn accepts no
+        more messages."""
         if self.turn is None or not self.turn.steer(content, **fields):
             return False
         if self.scope.room is not None:

@@ -234,8 +234,7 @@ class LiveSession(Generic[StoreT]):
         return RewindResult(done["rewound_count"], done["target_message"]["content"])
 
     async def bring_back(self) -> int:
-        """Restore the messages of the last rewind, unless there are newer messages. Return how many were
-        restored."""
+        """Undo the last rewind, unless there are newer messages. Return the number of restored messages."""
         if isinstance(self.record, IncognitoRecord):
             return self.record.restore_rewound()
         if not self.exists:

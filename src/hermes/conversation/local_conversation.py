@@ -33,7 +33,8 @@ def open_local_conversation(
 
 
 class LocalAgentProvider:
-    """Builds the agent of one conversation at this machine, with the model chosen for the conversation."""
+    """Builds the agent of one conversation at this machine, with the model that is selected in the
+    conversation."""
 
     def __init__(self, parts: AgentComponents, models: ModelSelector) -> None:
         self._parts, self._models = parts, models

@@ -62,7 +62,7 @@ class ModelSelector:
         return loading.result()
 
     async def load_model(self) -> Model:
-        """Return the model, and load it first if necessary. Raises `HermesError` on failure; the next call
+        """Return the model; load it first if necessary. Raises `HermesError` if that fails; the next call
         tries again."""
         try:
             return await asyncio.shield(self.start_loading())
@@ -93,7 +93,7 @@ class ModelSelector:
         return ModelCheck(listed.address, find_similar(name, listed.names))
 
     async def choose(self, name: str) -> Model:
-        """Switch to another model. If no model of this name can be built, raise and keep the current one."""
+        """Switch to the model `name`. If it cannot be built, raise an error and keep the current model."""
         wish = self.wish._replace(model=name)
         model = await asyncio.to_thread(self._parts.make_model, wish)
         self.wish, self._restored = wish, None

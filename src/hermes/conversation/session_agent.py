@@ -54,7 +54,8 @@ class SessionAgent(LiveSession[StoreT]):
         return self._agents.get_components(self.scope)
 
     async def prepare(self) -> PreparedAgent:
-        """Return the agent. Raises `HermesError` if the model cannot be used; the next call tries again."""
+        """Return the agent; build it first if necessary. Raises `HermesError` if the model cannot be used;
+        the next call tries again."""
         while (prepared := self._prepared) is None:
             record = self.record
             prepared = await self._agents.prepare_agent(self.scope, self.store, record)
@@ -64,7 +65,7 @@ class SessionAgent(LiveSession[StoreT]):
         return prepared
 
     async def choose_model(self, name: str) -> Model:
-        """Continue with another model. Raises and changes nothing if no model of this name can be built."""
+        """Continue with the model `name`. If it cannot be built, raise an error and change nothing."""
         assert self.models is not None
         model = await self.models.choose(name)
         self._prepared = None
@@ -73,7 +74,7 @@ class SessionAgent(LiveSession[StoreT]):
         return model
 
     async def _fall_back(self) -> str | None:
-        """Replace an unavailable model by the default one.
+        """Replace a model that is no longer available by the default model.
 
         Return a message for the person; None if there is no other model.
         """
@@ -101,7 +102,7 @@ class SessionAgent(LiveSession[StoreT]):
         return FileRestorer(make_journal(self.incognito), self.store, self.session_id)
 
     async def stop_processes(self) -> int:
-        """End the background processes of the conversation. Return how many there were."""
+        """End the background processes of the conversation. Return how many were running."""
         session_id = self.known_id
         if session_id is None:
             return 0

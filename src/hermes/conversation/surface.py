@@ -24,7 +24,8 @@ class Surface(NamedTuple):
     is in use."""
     incognito: bool = False
     end_reason: str | None = None
-    """The end reason of a session that is open when the program ends; None if such sessions stay open."""
+    """The end reason to store for a session that is still open when the program ends. None means that the
+    session stays open."""
     stores_unanswered: bool = False
     """Whether the person's message is stored even if no agent can be built to answer it. If False, the error
     is raised and nothing is stored."""
@@ -35,6 +36,8 @@ class Surface(NamedTuple):
     """Whether the text of a running answer is stored about once a second, so that it survives a crash. A
     gateway does not need this, because it answers again after a crash."""
     make_session: Callable[[], Awaitable[str]] | None = None
-    """Creates the session that replaces a deleted one; None if it is created like any new session."""
+    """Creates the session that replaces a deleted one. If it is None, the replacement is created like any new
+    session."""
     route: ChatRoute | None = None
-    """The chat; None for surfaces without chats. With a chat, the store is a `ScopedStore`."""
+    """The chat in which the conversation takes place; None for surfaces without chats. With a chat, the store
+    is a `ScopedStore`."""

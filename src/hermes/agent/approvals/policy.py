@@ -53,21 +53,22 @@ WRAPPERS = frozenset(
     timeout tmux toybox trap unshare uvx valgrind vi vim watch xargs xvfb-run zsh
     """.split()
 )
-"""Programs that run their arguments or the value of an option. A grant for one of them would allow
-everything."""
+"""Programs that run other programs, named by their arguments or by an option. A prefix grant for such a
+program would allow every command."""
 RUNNERS = frozenset(
     """
     bundle_exec conda_run docker_exec docker_run git_bisect git_submodule hatch_run kubectl_exec npm_exec npm_x pdm_run
     pnpm_dlx pnpm_exec podman_exec podman_run poetry_run rustup_run uv_run yarn_dlx yarn_exec
     """.split()
 )
-"""Subcommands that run another program. The prefix of a grant then includes that program."""
+"""Subcommands that run another program. The prefix of a grant for such a subcommand includes the name of that
+program."""
 EXECUTING = (
     "--checkpoint-action", "--config-env", "--eval", "--exec", "--exec-path", "--init-file", "--open-files-in-pager",
     "--pre", "--rcfile", "--receive-pack", "--rsh", "--script-shell", "--shell", "--to-command", "--toolexec",
     "--upload-pack", "--use-compress-program",
 )  # fmt: skip
-"""Options that start another program. A prefix grant does not cover a command with one of them."""
+"""Options that start another program. A prefix grant does not cover a command with such an option."""
 EXECUTING_SHORT = {"git": ("-x", "-O"), "go": ("-exec", "-toolexec", "-vettool"), "make": ("-E",)}
 VERSION = re.compile(r"-?[0-9][0-9.]*$")
 PRIVATE = ("/tmp", "TMPDIR", "XDG_CACHE_HOME")
@@ -81,8 +82,8 @@ class Walls(IntEnum):
     NONE = 0
     SANDBOX = 1
     READ_ONLY = 2
-    """The sandbox without write access to the workspace and without network. Used for commands without
-    approval."""
+    """The sandbox without network and without write access to the workspace. Used for commands that run
+    without approval."""
 
 
 class Refused(Exception):

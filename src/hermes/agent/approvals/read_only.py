@@ -299,7 +299,7 @@ def _has_known_options(program: Program, arguments: Sequence[Word]) -> bool:
 
 
 def _count_values(program: Program, option: str) -> int | None:
-    """Return how many of the next words are values of an option; None if the option is not listed."""
+    """Return how many of the words after `option` are its values; None if the option is not listed."""
     if program.digits and re.fullmatch(r"-\d+", option):
         return 0
     if option.startswith("--"):
@@ -322,7 +322,8 @@ def _is_option_like(word: Word) -> bool:
 
 
 def _can_hide_option(word: Word) -> bool:
-    """Return whether a word starts with a glob, which can expand to a file whose name is an option."""
+    """Return whether a word starts with a glob. Such a word can expand to a file name that looks like an
+    option."""
     return word.glob and word.text[0] in "*?["
 
 

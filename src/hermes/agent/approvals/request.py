@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Scope(StrEnum):
-    """What a stored consent covers in this workspace, beyond this one action."""
+    """What a stored consent covers in the workspace, beyond the action for which it was given."""
 
     COMMAND = "command"
     PREFIX = "prefix"
@@ -29,13 +29,14 @@ class ApprovalRequest(NamedTuple):
     workspace: str = ""
     """The workspace of a stored consent."""
     is_granted: Callable[[], bool] | None = None
-    """Returns whether the answer to another request already covers this one."""
+    """Returns whether the answer to an earlier request already covers this request."""
 
 
 class Decision(NamedTuple):
     allowed: bool
     scope: Scope | None = None
-    """The scope of the stored consent; one of the scopes of the request. None allows only this one action."""
+    """The scope of the consent to store, chosen from the scopes of the request. None allows only this action
+    and stores nothing."""
     note: str = ""
     """For a refusal: the person's message to the model."""
 
@@ -48,4 +49,5 @@ UNANSWERABLE = Decision(
 )
 
 Approve = Callable[[ApprovalRequest], Awaitable[Decision]]
-"""Asks the person. Tools call it; the surface that displays the turn answers."""
+"""Asks the person for an approval and returns the decision. A tool calls this function, and the surface that
+displays the turn answers."""

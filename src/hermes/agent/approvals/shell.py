@@ -28,8 +28,8 @@ TESTS = frozenset(
     }
 )
 BARE = re.compile(r"[\w./:=,@%+^~*?\[\]-]+", re.ASCII)
-"""The characters of an unquoted word. Braces, backslashes and `!` are left out, because the shell interprets
-them."""
+"""The characters that an unquoted word may have. Braces, backslashes and `!` are left out, because the shell
+interprets them."""
 ESCAPED = frozenset({r"\(", r"\)", r"\!", r"\;"})
 NUMBER = re.compile(r"\d{1,3}")
 CONTROL = re.compile(

@@ -58,7 +58,7 @@ class ContextBudget:
     ) -> None:
         self.record, self.model, self.settings = record, model, settings
         self.pressed = False
-        """Whether new tool output is shortened too, because the model would reject the request otherwise."""
+        """Whether even new tool output is shortened, because the model would otherwise reject the request."""
         self._tools = tokens.count_tools(map(make_schema, tools))
         self._old_before = 0
         self._refused: int | None = None
@@ -66,8 +66,8 @@ class ContextBudget:
 
     @property
     def window(self) -> int:
-        """The context window of the model, or the size of the smallest request that the model rejected, if
-        that is less."""
+        """The context window of the model. If the model rejected a smaller request, the size of the smallest
+        such request."""
         window = self.model.context_window
         return window if self._refused is None else min(window, self._refused)
 
@@ -84,8 +84,8 @@ class ContextBudget:
     async def measure_after(self, rows: Sequence[Row], used: Used | None) -> int:
         """Return the approximate number of tokens of the next request.
 
-        The usage that the provider reported for the last request is the base, if there is one. The messages
-        added since are estimated.
+        If the provider reported the usage of the last request, that count is used for the messages of that
+        request, and only the messages added since are estimated.
         """
         trimmed = self.trim_rows(rows)
         reported = (
@@ -333,8 +333,8 @@ class ContextCompressor:
     async def _make_summary(
         self, planned: CompressionPlan, focus: str | None, report: Callable[[str], None]
     ) -> tuple[str, Used | None]:
-        """Return the summary and the usage of the model; the usage is None without a model. `report` gets a line for
-        each further attempt."""
+        """Return the summary and the usage of the model; the usage is None without a model. `report` gets a
+        line for each further attempt."""
         session_id = self.record.session_id
         todo = await asyncio.to_thread(self._todo, session_id)
         if self.auxiliary is None:
@@ -403,7 +403,7 @@ class ContextCompressor:
 
 async def _finish_undisturbed(work: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine to its end, even if the task is cancelled, so that the store and the state in memory
-    stay in step."""
+    stay consistent."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)

@@ -39,7 +39,8 @@ SECTIONS = (
 )
 LEAST_SECTIONS, LEAST_TEXT = 3, 40
 LEAST_FREE_TEXT = 200
-"""The minimum length of a summary without the expected headings. A shorter answer is a refusal or a question."""
+"""The minimum length of a summary without the expected headings. A shorter answer is considered a refusal or
+a question."""
 FREE = "Critical Context"
 """The section in which a summary without the expected headings is put."""
 NONE = "(none)"
@@ -169,7 +170,7 @@ async def _ask_model(
 def fit_lines(rows: Sequence[Row], room: int) -> list[str]:
     """Return the messages as lines of JSON within `room` tokens.
 
-    First each message is cut shorter. If that is not enough, the oldest messages are left out.
+    First, long messages are cut. If that is not enough, the oldest messages are left out.
     """
     summaries = [
         json.dumps({"earlier_summary": extract_body(row)}, ensure_ascii=False)
@@ -284,7 +285,8 @@ def format_summary(plan: CompressionPlan, session_id: str, sections: dict[str, s
 
 
 def extract_body(row: Row) -> str:
-    """Return the sections of a stored summary, without the frame around them and without the todo list."""
+    """Return the sections of a stored summary, without the text before and after them and without the todo
+    list."""
     text = read_text(row.get("content")).strip()
     start = text.find("\n## ")
     text = text[start:] if start >= 0 and text.startswith(MARK) else text
@@ -295,7 +297,8 @@ def extract_body(row: Row) -> str:
 
 
 def _neutralise_section(text: str) -> str:
-    """Return the text of a section without any text that could be mistaken for the frame of a summary."""
+    """Return the text of a section without anything that could be mistaken for the beginning or the end of a
+    summary."""
     return _FRAME.sub("‹", text)
 
 
@@ -321,7 +324,8 @@ FILE_ARGUMENTS = ("path", "file", "file_path", "filename")
 
 
 def gather_sections(plan: CompressionPlan) -> dict[str, str]:
-    """Assemble the sections of a summary without a model. The sections of an earlier summary are included."""
+    """Assemble the sections of a summary without using a model. The sections of an earlier summary are
+    included."""
     points: dict[str, list[str]] = {name: [] for name in SECTIONS}
     requests: list[str] = []
     for row in plan.middle:
@@ -344,7 +348,8 @@ def _take_newest(points: list[str]) -> list[str]:
 
 
 def _gather(row: Row, points: dict[str, list[str]], requests: list[str]) -> None:
-    """Add a message to the sections. `requests` are the person's messages that are not answered yet."""
+    """Add the content of a message to the sections in `points`. `requests` are the person's messages that are
+    not answered yet."""
     text, called = extract_message(row)
     if row.get("role") == "user" and text:
         requests.append(_format_point(row))

@@ -45,7 +45,8 @@ def open_main_model(settings: Settings) -> Model:
 
 
 def open_auxiliary_model(settings: Settings) -> Model:
-    """Return the model for titles and summaries. Without a setting, this is the model that answers."""
+    """Return the model for titles and summaries. If the settings name none, this is the model that
+    answers."""
     chosen, main = settings.auxiliary, settings.model
     if chosen.model is None and chosen.base_url is None:
         return open_main_model(settings)
@@ -60,7 +61,7 @@ def open_auxiliary_model(settings: Settings) -> Model:
 
 
 def open_model(name: str, settings: Settings, base_url: str | None, key_env: str | None = None) -> Model:
-    """Return a model by its name. Without `base_url`, the endpoint is chosen by the available keys."""
+    """Return a model by its name. If `base_url` is None, the endpoint depends on which keys are available."""
     window = settings.windows.get(name)
     if name == settings.model.default:
         window = settings.model.context_window or window
@@ -89,7 +90,8 @@ def open_model(name: str, settings: Settings, base_url: str | None, key_env: str
 
 
 def choose_endpoint(base_url: str | None, key_env: str | None = None) -> Endpoint:
-    """Return the endpoint and its key. Without an address, use the first provider that has a key."""
+    """Return the endpoint with its key. If `base_url` is None, use OpenAI if its key is set, otherwise
+    OpenRouter."""
     if base_url is None:
         provider = next(
             (candidate for candidate in (OPENAI, OPENROUTER) if dotenv.get_variable(candidate.key_env)), None

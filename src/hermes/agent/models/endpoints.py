@@ -193,7 +193,7 @@ def find_servers() -> list[Server]:
 
 
 def _parse_ollama_host(value: str) -> str:
-    """Return the base URL for a value of `OLLAMA_HOST`. The value can consist of a host only or a port only."""
+    """Return the base URL for a value of `OLLAMA_HOST`. The value may be only a host or only a port."""
     try:
         parts = urlsplit(value if "://" in value else f"http://{value}")
         host = "127.0.0.1" if parts.hostname in (None, "0.0.0.0", "::") else parts.hostname

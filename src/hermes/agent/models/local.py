@@ -43,7 +43,8 @@ SIZE = "a download of 127 MB, 205 MB on the disk"
 SMALL_WINDOW = 2048
 MOST_THREADS = 4
 START_S = 60.0
-"""The time limit for the start. It normally takes one to three seconds, and longer on a busy machine."""
+"""The time limit for the start of the server. The start normally takes one to three seconds, and longer on a
+busy machine."""
 
 
 class LocalParts(NamedTuple):
@@ -95,7 +96,8 @@ def _find_folder(package: str) -> Path | None:
 
 
 class LocalServer:
-    """The server process of the local model. It ends with `stop`, or when this program ends for any reason."""
+    """The server process of the local model. The process ends with `stop`, or when this program ends for any
+    reason."""
 
     def __init__(self, found: LocalParts) -> None:
         self._parts = found
@@ -214,7 +216,7 @@ class LocalModel:
 
     name, provider, takes_pictures = NAME, "local", False
     base_url = None
-    """None, because the model is part of this program. Its port changes with each start."""
+    """None, because the model is part of this program: its server has another port after each start."""
 
     def __init__(
         self, client: Callable[[Address, int], Model] = _open_http_model, *, most_tokens: int | None = None
@@ -247,5 +249,5 @@ class LocalModel:
 
 
 def _strip_to_text(message: Message) -> Message:
-    """Return a message with its text only. The model cannot read tool calls of other models."""
+    """Return a message with its text only, because the model cannot read tool calls of other models."""
     return {"role": message["role"], "content": read_text(message.get("content"))}

@@ -290,7 +290,7 @@ def _read_chunk(chunk: ChatCompletionChunk, calls: _Calls) -> Iterator[Piece]:
 
 
 def _read_content(content: object) -> Iterator[Piece]:
-    """Yield the pieces of a content: plain text, or a list of parts, of which some are reasoning."""
+    """Yield the pieces of a content. It is plain text, or a list of parts, some of which are reasoning."""
     if isinstance(content, str):
         if content:
             yield Text(content)

@@ -38,8 +38,8 @@ UNKNOWN: tuple[None, Mapping[str, Any]] = (None, {"cost_status": "unknown"})
 def make_price(
     base_url: str | None, own: Mapping[str, Mapping[str, float]] | None = None, *, at: float | None = None
 ) -> Price:
-    """Return the price function of an address (None: a model inside this program). `own` are the prices of
-    config.yaml.
+    """Return the price function for an address. None as `base_url` means a model inside this program. `own`
+    are the prices in config.yaml.
 
     `at` is the time whose prices apply; the default is now.
     """
@@ -67,7 +67,8 @@ def make_price(
 
 
 class Prices:
-    """Computes the price of a call for every model in use. The price depends on the model and on its address."""
+    """Computes the price of a call for every model in use. The price depends on the model and on the model's
+    address."""
 
     def __init__(self, own: Mapping[str, Mapping[str, float]] | None = None) -> None:
         self._own = own
@@ -133,7 +134,7 @@ def _parse_day_end(day: str) -> float:
 
 
 def _find_entry(model: str) -> Mapping[str, Any] | None:
-    """Return the entry of the price list for a model, under any spelling of its name."""
+    """Return the entry for a model in the price list. The name may be spelled in any known way."""
     if ":" in model:  # a variant such as `:free` has its own price
         return None
     found: Mapping[str, Any] | None = _index_by_name().get(_normalise_name(model))

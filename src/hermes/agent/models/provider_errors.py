@@ -168,7 +168,8 @@ def is_overflow(status: int, message: str) -> bool:
 
 
 def find_refused_part(status: int, message: str, sent: Mapping[str, Any]) -> str | None:
-    """Return the optional part of the request that the endpoint rejects; None if its message names none."""
+    """Return the optional part of the request that the endpoint rejects; None if the error message names no
+    such part."""
     if status not in (400, 404, 422, 500, 501) or not NOT_TAKEN.search(message) or OVERFLOW.search(message):
         return None
     parts = {*sent, PICTURES} if any(map(has_pictures, sent.get("messages", ()))) else set(sent)

@@ -190,7 +190,8 @@ def _is_name(name: str) -> bool:
 
 
 def _read_front_matter(text: str) -> dict[str, object]:
-    """Parse front matter. Invalid YAML, such as an unquoted description with a colon, is read line by line."""
+    """Parse front matter. If it is not valid YAML, for example because of a colon in an unquoted description,
+    read it line by line."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 

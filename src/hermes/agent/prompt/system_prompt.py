@@ -152,7 +152,7 @@ def build_subagent_prompt(
     skills: Skills | None = None,
     machine: bool = True,
 ) -> str:
-    """Return the prompt of a subagent. It contains no memory; the task is the first message."""
+    """Return the prompt of a subagent. It contains no memory and no task; the task is the first message."""
     names = [tool.name for tool in tools]
     parts = [WHO_AS_SUBAGENT, DATA.format(who="the first message")]
     if names:

@@ -85,7 +85,8 @@ class View:
         self.agent_files = _resolve_paths([*_list_agent_files(store), *key_files])
         secrets = [*(self.person / name for name in SECRETS), *map(Path, SYSTEM_SECRETS)]
         self.hidden = [*self.agent_files, *_resolve_paths(secrets)]
-        """Includes paths that do not exist yet, because they can be created during the conversation."""
+        """All hidden paths. Paths that do not exist yet are included, because they can be created during the
+        conversation."""
         self._extra_readable = _filter_existing(readable)
         self._extra_writable = _filter_existing(writable)
 
@@ -220,7 +221,8 @@ class View:
         return _is_below(path, self.hidden)
 
     def is_of_agent(self, path: Path) -> bool:
-        """Return whether a path belongs to this program. Access to it is refused without asking the person."""
+        """Return whether a path belongs to this program's own data. Access to it is refused without asking
+        the person."""
         return _is_below(path, self.agent_files)
 
     def is_hard_link_to_hidden(self, found: os.stat_result) -> bool:
@@ -261,7 +263,8 @@ def _find_workspace(directory: Path, person: Path) -> Path:
 
 
 def _list_agent_files(store: Path | None) -> list[Path]:
-    """Return the agent's home, the root of all profiles, and the session database with its companion files."""
+    """Return the agent's home, the root of all profiles, and the session database with the files beside it
+    that belong to it."""
     from hermes.store.engine_choice import list_own_files
 
     database = (store or home.get_default_db_path()).resolve()

@@ -30,7 +30,8 @@ GRACE_S = 0.3
 CANNOT_RUN = 126
 GIT_FILES, GIT_FOLDERS = ("config", "config.worktree", "commondir", "info/attributes"), ("hooks",)
 GIT_CHECK_S = 1.0
-"""How often the git settings are checked while the command runs, which can be hours."""
+"""The interval, in seconds, at which the git settings are checked while the command runs. A command can run
+for hours."""
 LARGEST_GIT_FILE, MOST_HOOKS = 1_000_000, 200
 
 PR_CAPBSET_DROP, PR_SET_SECUREBITS = 24, 28
@@ -147,7 +148,8 @@ def _signal_all(number: int) -> None:
 
 
 def _list_descendants() -> list[int]:
-    """Return all descendants of this process; without /proc, its process group."""
+    """Return all descendants of this process. Without /proc, return the members of its process group
+    instead."""
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")
@@ -230,7 +232,7 @@ class GitSettings:
         return found
 
     def _read_file(self, name: str, found: dict[str, tuple[bytes, int]]) -> None:
-        """Add a file to `found`. A link counts as a file with its target as the content."""
+        """Add a file to `found`. A link is recorded with its target as the content."""
         folder, _, base = name.rpartition("/")
         above = self._open_folder(folder)
         if above is None:
@@ -299,8 +301,8 @@ class GitSettings:
 
 
 def _become(command: list[str], spec: dict[str, Any]) -> NoReturn:
-    """Restrict this process according to the spec and execute the command in it. If that fails, nothing is
-    executed."""
+    """Restrict this process according to `spec`, and execute the command in it. If a restriction fails, the
+    command is not executed."""
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
@@ -324,7 +326,8 @@ def restrict(spec: dict[str, Any]) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Drop all capabilities if this is root. A capability would allow reading the memory of other processes."""
+    """Drop all capabilities if this process runs as root, because a capability would allow it to read the
+    memory of other processes."""
     if os.geteuid() != 0:
         return
     _check_result(libc.prctl(PR_SET_SECUREBITS, ROOT_IS_NOBODY_SPECIAL, 0, 0, 0), "securebits")
@@ -374,7 +377,8 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _restrict_calls(families: list[int] | None, *, keyring: bool) -> None:
-    """Install a seccomp filter that refuses socket `families` and, with `keyring`, the kernel's key store.
+    """Install a seccomp filter that refuses sockets of the given `families`. With `keyring`, it also refuses
+    the kernel's key store.
 
     An empty list refuses all sockets. io_uring is refused too, because it can create sockets without the
     filtered system call.

@@ -38,8 +38,8 @@ PROC = (
 )  # fmt: skip
 """Mounts /proc with the kernel settings read-only.
 
-Root owns the files in /proc/sys and can write them without a capability. `kernel.core_pattern` names a
-program that the kernel starts outside every sandbox.
+Without this, root could change the files in /proc/sys even without a capability, because root owns them. One
+of them, `kernel.core_pattern`, names a program that the kernel starts outside every sandbox.
 """
 LAUNCHER_SPEC: dict[str, Any] = {"scope": True, "keyring": True}
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -147,7 +147,7 @@ def choose_sandbox(view: View) -> Sandbox:
 
 def make_unreadable() -> None:
     """Prevent other processes of the same user from reading the memory, environment and open files of this
-    one.
+    process.
 
     This also disables core dumps. Only a debugger that runs as root can still attach.
     """
@@ -160,8 +160,8 @@ def make_unreadable() -> None:
 
 @cache
 def probe_bubblewrap() -> str:
-    """Return why bubblewrap is not usable; empty if it is. Distributions restrict user namespaces in
-    different ways."""
+    """Return why bubblewrap cannot be used; empty if it can. It is tried out, because distributions restrict
+    user namespaces in different ways."""
     base = [
         find_system_program(BWRAP) or "",
         *ISOLATION,
@@ -337,7 +337,8 @@ def _make_rules(view: View, *, read_only: bool) -> Iterator[tuple[Path, str]]:
 
 
 def _exclude_hidden(path: Path, view: View) -> Iterator[tuple[Path, str]]:
-    """Yield the rule for a folder. If it contains a hidden path, yield rules for its other entries instead."""
+    """Yield the rule for a folder. If the folder contains a hidden path, yield rules for its other entries
+    instead."""
     if view.is_hidden(path):
         return
     if not any(hidden.is_relative_to(path) for hidden in view.hidden):

@@ -16,7 +16,7 @@ from hermes.agent.tools.running_command import Output, RunningCommand
 MOST_AT_ONCE = 16
 MOST_REMEMBERED = 64
 KEPT = 200_000
-"""The number of bytes of output kept per process; the oldest are dropped."""
+"""The number of bytes of output that are kept per process. Older output is dropped."""
 
 
 class BackgroundProcess:

@@ -78,7 +78,7 @@ def open_checked(path: Path, view: View) -> Iterator[BinaryIO]:
 
 
 def _find_opened_path(descriptor: int, path: Path) -> Path:
-    """Return the real path of an open file. If the system does not provide it, resolve the path again."""
+    """Return the real path of an open file. If the system does not provide it, resolve `path` again."""
     link = Path(f"/proc/self/fd/{descriptor}")
     try:
         return link.readlink() if link.exists() else path.resolve()
@@ -89,7 +89,7 @@ def _find_opened_path(descriptor: int, path: Path) -> Path:
 def check_regular_file(path: Path) -> os.stat_result:
     """Return the status of a file. Raise `ToolFailed` if it does not exist or is not a regular file.
 
-    Reading a device or a pipe might never end.
+    Devices and pipes are refused, because reading them might never end.
     """
     try:
         found = path.stat()
@@ -229,7 +229,7 @@ def format_path(path: Path, context: ToolContext) -> str:
 def _get_umask() -> int:
     """Return the umask of this process.
 
-    It is read from /proc if possible, because the system call can only read it by setting it.
+    It is read from /proc if possible, because the system call returns the umask only when it sets a new one.
     """
     try:
         for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():

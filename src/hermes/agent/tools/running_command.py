@@ -99,7 +99,7 @@ class RunningCommand:
 
     @property
     def over(self) -> bool:
-        """Whether the shell has ended and no child process keeps its output open."""
+        """Whether the shell has ended and no child process still holds the output open."""
         return self._ended.is_set()
 
     @property
@@ -165,7 +165,7 @@ def clean_output(output: bytes) -> str:
 def format_exit(code: int | None) -> str:
     """Return the exit status as text, such as `exit code 3` or `ended by SIGKILL`.
 
-    A shell reports a child that was ended by a signal as `exit code 143, SIGTERM`.
+    If the shell reports that a signal ended its child, the text is, for example, `exit code 143, SIGTERM`.
     """
     if code is None:
         return "running"

@@ -23,8 +23,8 @@ WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def walk_files(top: Path, name: str | None) -> Iterator[Path]:
-    """Yield the regular files below `top` in sorted order. A glob with a slash matches the path, otherwise
-    the name."""
+    """Yield the regular files below `top` in sorted order. With `name`, a glob, yield only matching files: a
+    glob with a slash is compared with the path, any other glob with the file name."""
     pattern = None if name is None else compile_glob(name.lstrip("/"))
     by_path = name is not None and "/" in name
     for folder, folders, files in os.walk(top):

@@ -22,7 +22,7 @@ class SessionSearch:
     parameters: Mapping[str, Any] = SCHEMA["parameters"]
 
     def __init__(self, summaries: SessionSummaries | None = None) -> None:
-        """`summaries` provides a model for `summarize`; without it the result contains the messages
+        """`summaries` provides a model for the argument `summarize`. Without it, results contain the messages
         themselves."""
         self._summaries = summaries
 

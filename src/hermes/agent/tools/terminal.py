@@ -115,7 +115,7 @@ async def _check_command(
 
 
 async def _wait_for_end(running: RunningCommand, timeout: int, stop: asyncio.Event) -> str:
-    """Wait for the end of a command, and end it at the time limit or when the turn is stopped.
+    """Wait until a command ends. End it at the time limit, or when the turn is stopped.
 
     Return why it was ended; empty if it ended by itself.
     """

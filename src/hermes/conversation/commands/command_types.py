@@ -60,7 +60,8 @@ class ModelDescription(NamedTuple):
 
 
 class CommandSurface(Protocol):
-    """The surface of a command: asks the person, and reports waiting messages and running subagents."""
+    """What a command needs from its surface: questions to the person, the number of waiting messages, and the
+    running subagents."""
 
     @property
     def waiting(self) -> int:
@@ -87,7 +88,8 @@ class CommandSurface(Protocol):
 
 
 class Visibility(Protocol):
-    """Access rules: which conversations may be shown and opened here. Rows are session rows of the store."""
+    """Access rules: which conversations may be shown and opened here. Each `row` is a session row of the
+    store."""
 
     @property
     def has_audience(self) -> bool:

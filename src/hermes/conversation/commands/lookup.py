@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 LISTED = 10
 PAGE, SCANNED = 100, 500
-"""The page size, and the maximum number of conversations that are read for a list."""
+"""How many conversations are read from the store at a time, and how many at most, to make a list."""
 LONGEST_NUMBER = 3
 """The maximum number of digits of a number in a list. A longer number is taken as the beginning of an id,
 because ids start with a date."""

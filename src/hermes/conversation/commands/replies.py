@@ -1,4 +1,5 @@
-"""The replies of commands, as plain data. `wording` turns most of them into text; surfaces add their markup."""
+"""The replies of commands, as plain data. `wording` turns most replies into text; surfaces add their
+markup."""
 
 from __future__ import annotations
 
@@ -94,8 +95,8 @@ class StartUndone(NamedTuple):
 
 
 class Prompts(NamedTuple):
-    """The last messages of the person, newest first. Returned if the surface cannot ask, or if the person
-    chose none."""
+    """The last messages of the person, newest first. This is the reply if the surface cannot ask which
+    message is meant, or if the person chose none."""
 
     rows: Sequence[Row]
     """Columns: `id`, `timestamp`, `preview`."""
@@ -177,7 +178,8 @@ class Busy(NamedTuple):
 
 
 class Ambiguous(NamedTuple):
-    """Several conversations match. Returned if the surface cannot ask, or if the person chose none."""
+    """Several conversations match. This is the reply if the surface cannot ask which one is meant, or if the
+    person chose none."""
 
     rows: Sequence[Row]
 
@@ -194,7 +196,7 @@ class Branched(NamedTuple):
 
 class ConversationList(NamedTuple):
     rows: Sequence[Row]
-    """The newest conversations. A number in `/resume` refers to a position in this list."""
+    """The newest conversations. `/resume 3` refers to the third row of this list."""
     more: bool
     """Whether there are more conversations after these rows."""
     private: int
@@ -215,7 +217,7 @@ class SearchHits(NamedTuple):
     parts: Sequence[str] = ()
     """If no whole word matches: the parts of words that match."""
     are_nearest: bool = False
-    """Whether the rows only approximate the query. Always False for questions in plain words."""
+    """Whether the rows match the query only approximately. Always False for questions in plain words."""
 
 
 class Status(NamedTuple):

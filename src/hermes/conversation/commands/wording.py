@@ -27,7 +27,8 @@ Row = dict[str, Any]
 
 LONGEST_PREVIEW, LONGEST_TEXT = 60, 200
 LEAST_SIMILAR = 0.5
-"""The minimum similarity (0 to 1) of a command name that is suggested for an unknown one."""
+"""An existing command is suggested for an unknown one only if their names are at least this similar (0 to
+1)."""
 
 
 class Code(NamedTuple):
@@ -89,7 +90,8 @@ def describe_reply(reply: Reply) -> list[Line]:
 
 
 def describe_unknown(name: str, names: Iterable[str], listed_by: str = "/help") -> Line:
-    """Return the reply to an unknown command. `names` are the existing commands, and `listed_by` lists them."""
+    """Return the reply to an unknown command. `names` are the existing commands; `listed_by` is the command
+    that lists them."""
     known, typed = list(names), name.lower()
     similar = [candidate for candidate in known if candidate.startswith(typed)]
     meant = list[Part]()
@@ -337,7 +339,8 @@ def format_cost(used: UsageLine) -> str:
 
 
 def describe_purpose(purpose: str) -> str:
-    """Return the suffix of a model name: ` (auxiliary)` for calls that make titles and summaries."""
+    """Return the suffix to add to a model name: empty for the purpose `main`, otherwise the purpose in
+    brackets, such as ` (auxiliary)` for titles and summaries."""
     return "" if purpose == "main" else f" ({purpose})"
 
 
@@ -418,5 +421,5 @@ WORDINGS: dict[type, Callable[[Any], list[Line]]] = {
     replies.ModelChosen: _describe_chosen_model,
     replies.UnknownModel: _describe_unknown_model,
 }
-"""Replies that are only text. Lists, messages of the conversation and replies that require an action are
-handled by each surface."""
+"""The functions that turn replies into text, by the type of the reply. Lists, messages of the conversation
+and replies that require an action are missing here, because each surface handles them itself."""
