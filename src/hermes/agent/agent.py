@@ -1,4 +1,4 @@
-"""The agent of one conversation: its model, its tools and its transcript. Every surface creates one per
+"""The agent of one conversation: its model, its tools and its transcript. Every surface creates one agent per
 conversation."""
 
 from __future__ import annotations

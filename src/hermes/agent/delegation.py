@@ -1,9 +1,9 @@
 """Runs subagents. A subagent performs one task for another agent, its caller, in its own turn and its own
 session.
 
-A subagent has the model of its caller, a subset of its tools, and limits on steps and time. The caller's turn
-asks the person for approvals. Stopping the caller's turn stops its subagents; their messages so far remain
-stored. A subagent cannot delegate, write memory or change skills.
+A subagent has the caller's model, a subset of the caller's tools, and limits on steps and time. The caller's
+turn asks the person for approvals. Stopping the caller's turn stops its subagents; their messages so far
+remain stored. A subagent cannot delegate, write memory or change skills.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class MemorySaver:
         new = [message_id for message_id in prompts if message_id not in self._seen]
         if not self._enabled or len(new) < least:
             return None
-        # A room's conversation that one person continues is not about this person.
+        # One person can continue a conversation of a room. It is not about this person, so nothing is saved.
         if not self._shared and is_marked(rows):
             return None
         numbers = {message_id for message_id in new if message_id is not None}
@@ -133,7 +133,7 @@ class MemorySaver:
             return prompt
 
         async def list_everybody() -> list[Speaker]:
-            # A summary can contain statements by anyone.
+            # A summary can contain statements by anyone, so an unknown speaker is added.
             return [*list_speakers(rows), *([UNKNOWN] if any(map(is_summary, rows)) else [])]
 
         turn = Turn(

@@ -1,4 +1,4 @@
-"""Kinds of values: the check of a setting, and the description of valid values for error messages."""
+"""Kinds of settings. A kind checks a value, and describes the valid values for error messages."""
 
 from __future__ import annotations
 

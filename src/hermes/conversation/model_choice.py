@@ -1,4 +1,5 @@
-"""The choice of model of a conversation. The model is loaded in a thread while the person types."""
+"""The model that a conversation uses, and its selection. The model is loaded in a thread while the person
+types."""
 
 from __future__ import annotations
 
@@ -148,7 +149,7 @@ class ModelSelector:
 
     async def close(self) -> None:
         if self._loading is not None:
-            # A thread cannot be cancelled.
+            # Wait until the model is loaded, because a thread cannot be cancelled.
             await asyncio.gather(self._loading, return_exceptions=True)
         await asyncio.gather(*self._closing, return_exceptions=True)
         if self.model is not None:

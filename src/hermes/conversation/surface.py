@@ -1,4 +1,4 @@
-"""The differences between the surfaces of conversations."""
+"""The properties in which the surfaces of conversations differ."""
 
 from __future__ import annotations
 

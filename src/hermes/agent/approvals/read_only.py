@@ -1,9 +1,9 @@
 """The allowlist of read-only commands: programs and their options. A command that is not listed needs an
 approval.
 
-Short options use the getopt notation: `n:` takes a value. Options that write a file or start a program are
-not listed (`sort -o`, `rg --pre`, `find -exec`, `git -c`). A long option must be spelled out, because an
-abbreviation could match an option that is not listed.
+Short options use the getopt notation: `n:` stands for an option `-n` with a value. Options that write a file
+or start a program are not listed (`sort -o`, `rg --pre`, `find -exec`, `git -c`). A long option must be
+spelled out, because an abbreviation could match an option that is not listed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Refuses a message that alone is larger than the context of the model, before it is stored and sent.
+"""Refuses a message that by itself is larger than the model's context. This happens before the message is
+stored or sent.
 
 Such a message would stay in the conversation, and every later request would fail because of it.
 """

@@ -1,9 +1,9 @@
 """Estimates the size of a request in tokens without a tokenizer. The estimate suffices to notice a full
 context.
 
-Latin text has about four characters per token, scripts without spaces about one, and others lie between.
-ASCII is therefore counted as four characters per token, and all other text as three bytes per token. The
-count that a provider reports takes precedence.
+Latin text has about four characters per token, scripts without spaces about one, and other scripts lie
+between. ASCII is therefore counted as four characters per token, and all other text as three bytes per token.
+If a provider reports a count, that count is used instead.
 """
 
 from __future__ import annotations

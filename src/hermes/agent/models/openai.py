@@ -173,7 +173,7 @@ class OpenAIModel:
                 cause = problem.__cause__
                 if cause is None or "connect" in type(cause).__name__.lower():
                     error = Unreachable(provider_errors.format_unreachable(where, str(cause or "")))
-                    # A local server that is down will not start within the pause.
+                    # Do not retry for a local server: if it is down, it will not start within the pause.
                     return ProviderProblem(error, again=not is_local(self.base_url))
                 return provider_errors.make_lost(where, f"the connection was lost ({cause})")
             case openai.APIStatusError():

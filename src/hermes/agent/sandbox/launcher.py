@@ -1,4 +1,4 @@
-"""Starts one command in a sandbox and ends every process that it leaves behind. Run it by its file path:
+"""Starts one command in a sandbox, and ends every process that the command leaves behind. Run by its file path:
 
     python -I -S launcher.py SPEC PROGRAM [ARGUMENT ...]
 

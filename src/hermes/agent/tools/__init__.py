@@ -1,6 +1,6 @@
 """Tools that an agent can call, one module per tool.
 
-Owns the arguments, limits and outputs of each tool; `factory` puts them together when an agent is built.
+Owns the arguments, limits and outputs of each tool; `factory` selects the tools when an agent is built.
 Imports approvals, the sandbox and the files of the prompt; imports no turn and no model.
 """
 

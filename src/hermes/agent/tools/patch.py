@@ -57,7 +57,7 @@ class Patch:
         checked = check_arguments(self.parameters, arguments)
         policy = await asyncio.to_thread(self._access.policy_of, context)
         path = locate(checked["path"], context, policy)
-        # The result quotes the file, even if the edit is not possible.
+        # The result quotes the file, even if the edit is not possible. Reading must therefore be allowed too.
         await check_read(path, policy, context)
         edit = await asyncio.to_thread(plan_edit, path, policy.view, checked)
         await check_edit(path, edit_summary.make_diff(str(path), edit.before, edit.after), policy, context)

@@ -100,7 +100,7 @@ class SearchFiles:
                 "ignore_case": ignore_case,
                 "hidden": [str(path) for path in view.hidden],
             }
-            # -I -S: a workspace can contain its own json.py.
+            # -I -S: import nothing from the workspace, which can contain its own json.py.
             program = [sys.executable, "-I", "-S", search_program.__file__, json.dumps(question)]
             if not has_walls:
                 return make_outside_command(program)

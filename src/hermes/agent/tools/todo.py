@@ -90,9 +90,9 @@ def read_todo(db: AnyStore, session_id: str) -> list[TodoItem]:
                 and content.startswith(BEGINNING)
             ):
                 return parse_items(content)
-        # Messages that a compression left out are in the parent. A branch contains a copy of its parent's
-        # context, so later messages of the parent do not belong to it. Messages that were left out before the
-        # branch do.
+        # Messages that a compression left out are in the parent, so the parent of a continuation is searched.
+        # The context of a branch already contains that of its parent, so the parent itself is skipped. The
+        # sessions before the parent are searched if the parent is a continuation.
         relation = session.get("relation")
         look = relation == "compression"
         searched = session["parent_session_id"] if relation in ("compression", "branch") else None

@@ -51,7 +51,7 @@ class WriteFile:
         policy = await asyncio.to_thread(self._access.policy_of, context)
         path = locate(checked["path"], context, policy)
         if policy.view.is_of_agent(path):
-            # Always refused: opening the store would drop its locks.
+            # Refuse before the file is opened: opening and closing the store would drop its locks.
             await check_edit(path, "", policy, context)
         before = await asyncio.to_thread(_read_text_before, path, policy.view)
         diff = edit_summary.make_diff(str(path), before or "", checked["content"])

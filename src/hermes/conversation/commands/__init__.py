@@ -2,7 +2,7 @@
 returns data.
 
 Owns the effect of each command and the text of its reply (`wording`). The terminal (`chat.commands`) and the
-chat platforms (`gateway.commands`) add their markup. A new command is a function and a `Command` in one of
-the modules here; a new kind of reply also needs a text. Imports the store's verbs, the agent and insights; no
-surface.
+chat platforms (`gateway.commands`) add their markup. To add a command, write a function and a `Command` in
+one of the modules here. A new kind of reply also needs a text in `wording`. Imports the store's verbs, the
+agent and insights; no surface.
 """
