@@ -45,7 +45,7 @@ class Agent:
         has one person."""
 
     def turn(self) -> Turn:
-        """Return a new turn. Only one turn may run at a time."""
+        """Return a new turn. Start it only after the previous turn has ended."""
         return Turn(
             self.record,
             self.model,

@@ -34,12 +34,12 @@ NO_WISH = ModelChoice()
 
 class ListedModels(NamedTuple):
     address: str
-    """The endpoint, without secrets."""
+    """The address of the endpoint, without secrets."""
     names: Sequence[str]
 
 
 class AgentInputs(NamedTuple):
-    """The inputs of a new agent."""
+    """The values from which the parts of a new agent are made, such as its system prompt."""
 
     db: AnyStore
     model: Model

@@ -90,11 +90,11 @@ class SubagentProgress(NamedTuple):
     """One of queued, running, done, failed, stopped and interrupted. Interrupted means that the process of
     the subagent died."""
     session_id: str | None = None
-    """None until the subagent starts."""
+    """The session of the subagent; None until the subagent starts."""
     activity: str = ""
     """The tool that the subagent runs, or the reason why it waits."""
     steps: int = 0
-    """The number of answers of its model so far."""
+    """The number of answers that the subagent's model has given so far."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = 0.0

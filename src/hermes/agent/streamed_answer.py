@@ -85,7 +85,7 @@ class StreamedAnswer:
         return "".join(self._thought)
 
     def add(self, piece: models.Piece) -> list[Event]:
-        """Add a piece of the stream. Return the events for surfaces."""
+        """Add a piece of the stream. Return the events to send to surfaces."""
         match piece:
             case models.Text(text):
                 self._text.append(text)

@@ -47,7 +47,7 @@ class Task(NamedTuple):
 class SubagentResult(NamedTuple):
     progress: SubagentProgress
     answer: str
-    """The last text of the subagent. If it was stopped, its text so far."""
+    """The last text of the subagent. If the subagent was stopped, the text that it had written so far."""
     problem: str = ""
     """Why the answer is missing or incomplete; empty if there is a complete answer."""
     notes: tuple[str, ...] = ()

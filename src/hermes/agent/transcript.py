@@ -112,7 +112,7 @@ class StoredRecord:
         self._partial_id: int | None = None
         """The id of the stored beginning of the answer that is being streamed."""
         self._turn_rows: list[Row] = []
-        """The messages stored since the last complete answer."""
+        """The messages stored since the last complete answer of the model."""
         self._unsaved: list[Row] = []
         self._prompt: str | None = None
         self._config: Row | None = None

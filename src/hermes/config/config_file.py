@@ -71,7 +71,7 @@ def hide_secrets(text: str) -> str:
 
 
 def parse_text(text: str, file: Path) -> Values:
-    """Parse the content of `file`."""
+    """Parse `text`, the content of `file`. The path is used only in error messages."""
     if not text.strip():
         return {}
     from ruamel.yaml import YAML

@@ -16,7 +16,7 @@ from hermes.config.setting_kinds import Kind
 
 
 class Question(msgspec.Struct, frozen=True):
-    """The question of `hermes gateway setup` for a setting."""
+    """The question about a setting that `hermes gateway setup` asks."""
 
     text: str
     flag: str
@@ -27,7 +27,7 @@ class Question(msgspec.Struct, frozen=True):
     pattern: str | None = None
     """A regular expression that an answer must match. None means the check of the setting's kind."""
     is_generated: bool = False
-    """Whether an empty answer generates a new value."""
+    """Whether a new value is generated if the answer is empty."""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Setting(msgspec.Struct, frozen=True):
 
     kind: Kind
     meaning: str
-    """One line for the documentation."""
+    """What the setting does, in one line, for the documentation."""
     variable: str | None = None
     """The environment variable of the setting. A platform setting needs no declaration: its variable is
     `<PLATFORM>_<NAME>`."""
@@ -83,7 +83,7 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     adapter: str
-    """`module:class`."""
+    """The adapter class, as `module:class`."""
     options: type[Section]
     """The platform's own settings, under `platforms.<name>`."""
     needs: tuple[tuple[str, ...], ...]

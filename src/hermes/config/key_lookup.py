@@ -22,7 +22,7 @@ from hermes.config.settings_schema import (
 from hermes.session_kinds import CHAT_TYPES, canonical_source
 
 PRICES = "prices"
-"""A section whose keys are model names."""
+"""The name of the section with prices. Its keys are model names."""
 MISSPELT = 0.85
 """The minimum similarity to a declared name from which an unknown option of a platform counts as misspelt.
 Less similar names are accepted, because platforms may have undeclared options."""

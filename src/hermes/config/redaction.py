@@ -63,7 +63,8 @@ def mask_secret(secret: str) -> str:
 
 
 def find_secrets(values: Any, key: str = "") -> Iterator[str]:
-    """Yield every literal secret in the settings, at any depth."""
+    """Yield every secret that is written out in the settings, at any depth. A reference such as `${NAME}` is
+    not one."""
     if isinstance(values, dict):
         for name, inner in values.items():
             yield from find_secrets(inner, f"{key}.{name}")

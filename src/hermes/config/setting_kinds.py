@@ -29,7 +29,7 @@ class Kind(NamedTuple):
     read: Callable[[object], Any]
     """Returns the checked value, or raises ValueError."""
     choices: tuple[str, ...] = ()
-    """The valid values, if there are only a few. Shells complete them."""
+    """All valid values, if there are only a few. They are offered for completion in a shell."""
 
 
 def _check_text(value: object) -> str:

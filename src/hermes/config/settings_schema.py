@@ -32,7 +32,7 @@ BUSY = make_choice("queue", "interrupt", "steer")
 
 
 class ModelSettings(Section, frozen=True):
-    """The model that answers."""
+    """Settings of the model that answers."""
 
     default: Annotated[
         str | None,
@@ -76,7 +76,7 @@ class ModelSettings(Section, frozen=True):
 
 
 class AuxiliarySettings(Section, frozen=True):
-    """The model for titles and summaries."""
+    """Settings of the model for titles and summaries."""
 
     model: Annotated[
         str | None, Setting(TEXT, "the model for titles and summaries; default: `model.default`")
@@ -94,7 +94,7 @@ class AuxiliarySettings(Section, frozen=True):
 
 
 class AgentSettings(Section, frozen=True):
-    """The turns of the agent."""
+    """Settings of the agent's turns."""
 
     max_steps: Annotated[
         int,
@@ -107,7 +107,7 @@ class AgentSettings(Section, frozen=True):
 
 
 class DelegationSettings(Section, frozen=True):
-    """Subagents."""
+    """Settings of subagents."""
 
     max_concurrent: Annotated[
         int,
@@ -135,7 +135,7 @@ class DelegationSettings(Section, frozen=True):
 
 
 class CompressionSettings(Section, frozen=True):
-    """The compression of long conversations."""
+    """Settings of the compression of long conversations."""
 
     enabled: Annotated[
         bool, Setting(FLAG, "compress long conversations to stay within the context window")
@@ -163,7 +163,7 @@ class CompressionSettings(Section, frozen=True):
 
 
 class DisplaySettings(Section, frozen=True):
-    """The display of the terminal."""
+    """Settings of the terminal's display."""
 
     resume_display: Annotated[
         str,
@@ -175,7 +175,7 @@ class DisplaySettings(Section, frozen=True):
 
 
 class ApprovalSettings(Section, frozen=True):
-    """Approvals of tool actions."""
+    """Settings of the approvals of tool actions."""
 
     mode: Annotated[
         str,
@@ -198,7 +198,7 @@ class ApprovalSettings(Section, frozen=True):
 
 
 class SandboxSettings(Section, frozen=True):
-    """The access of tool commands to files and the network."""
+    """Settings that limit the access of tool commands to files and the network."""
 
     network: Annotated[
         bool | None,
@@ -217,7 +217,7 @@ class SandboxSettings(Section, frozen=True):
 
 
 class SessionSettings(Section, frozen=True):
-    """The retention of conversations, and their copies."""
+    """Settings of the retention of conversations, and of their copies."""
 
     auto_prune: Annotated[bool, Setting(FLAG, "delete old conversations when the chat starts")] = False
     retention_days: Annotated[
@@ -258,7 +258,7 @@ class SessionSettings(Section, frozen=True):
 
 
 class StoreSettings(Section, frozen=True):
-    """The store."""
+    """Settings of the store."""
 
     key_file: Annotated[str | None, Setting(TEXT, "the file that contains the key of an encrypted store")] = (
         None
@@ -294,7 +294,7 @@ class Settings(Section, frozen=True):
 
 
 class Keying(Section, frozen=True):
-    """Which people share a session. These settings are top-level keys."""
+    """Settings that determine which people share a session. They are top-level keys."""
 
     group_sessions_per_user: Annotated[
         bool, Setting(FLAG, "each person in a group has their own conversation")
@@ -306,7 +306,7 @@ class Keying(Section, frozen=True):
 
 
 class ResetPolicy(Section, frozen=True):
-    """When a conversation is reset automatically."""
+    """Settings that determine when a conversation is reset automatically."""
 
     mode: Annotated[
         str,

@@ -38,9 +38,9 @@ class AgentScope(NamedTuple):
     """The scope of an agent: its owner, platform and permissions."""
 
     owner: str
-    """The owner of the agent's sessions, as stored."""
+    """The owner of the agent's sessions, in the form in which the store keeps it."""
     platform: str
-    """The source of the agent's sessions."""
+    """The platform, which is stored as the source of the agent's sessions."""
     machine: bool
     """Whether the agent may use the tools and the memory of the machine."""
     about: str | None = None

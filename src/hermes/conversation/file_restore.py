@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Refusal(StrEnum):
-    """Why a file is left alone."""
+    """The reasons for which a file is not restored."""
 
     CHANGED_SINCE = "changed since"
     CHANGED_BETWEEN = "changed by someone else between the edits"

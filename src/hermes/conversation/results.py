@@ -13,7 +13,7 @@ NOTHING_YET = Counted("", Used(), 0.0)
 class RewindResult(NamedTuple):
     messages: int
     content: Any
-    """The content of the person's message at which the rewind began."""
+    """The content of the first message that the rewind removed."""
 
 
 def add_usage(before: Counted, event: Counted) -> Counted:

@@ -41,7 +41,7 @@ class SessionAgent(LiveSession[StoreT]):
         self._prepared: PreparedAgent | None = None
         self._background = BackgroundTasks()
         self._in_memory: dict[str, LiveRecord] = {}
-        """Incognito conversations that were left, by id."""
+        """Incognito conversations that the person left, by session id."""
         super().__init__(store, scope, surface, models)
 
     def _set_record(self, record: LiveRecord) -> None:

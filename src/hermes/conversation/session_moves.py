@@ -58,7 +58,7 @@ class SessionMoves(SessionAgent[StoreT]):
         return [session_id for session_id in self._in_memory if session_id != self.session_id]
 
     async def return_in_memory(self, session_id: str) -> None:
-        """Return to an incognito conversation that was left."""
+        """Return to the incognito conversation `session_id`, which the person left earlier."""
         await self._leave_in_memory(self._in_memory.pop(session_id))
 
     async def start_afresh(self, reason: str, title: str | None = None) -> str:
@@ -238,7 +238,8 @@ class SessionMoves(SessionAgent[StoreT]):
                 self.store.reopen_session(self.session_id)
 
     def _end_later(self, reason: str, *, save: bool = False) -> None:
-        """End the session and release its lease, in the background."""
+        """End the session and release its lease, in the background. With `save`, the agent saves facts to
+        memory first."""
         saving = self._prepared if save and self._open else None
         ending = self._end(self.record, reason if self._open else None, saving)
         self._background.start(ending, self.record)

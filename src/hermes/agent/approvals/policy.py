@@ -37,13 +37,14 @@ SUBCOMMANDS = frozenset(
     terraform tofu tox turbo uv yarn zig
     """.split()
 )
-"""Programs whose first operand selects the action."""
+"""Programs whose first operand selects what they do, such as `git commit`."""
 INTERPRETERS = frozenset(
     """
     bun deno lua node perl php python python3 ruby tsx
     """.split()
 )
-"""Programs whose action is selected by a script file or by `-m module`."""
+"""Programs that run a script file, or a module with `-m`. The prefix of a grant includes the script or the
+module."""
 WRAPPERS = frozenset(
     """
     . alias ash at awk bash batch builtin bunx busybox chroot command coproc csh dash dbus-run-session doas emacs env
@@ -77,7 +78,7 @@ so a prefix grant does not cover a command that names it."""
 
 
 class Walls(IntEnum):
-    """The isolation of a command that may run."""
+    """The kind of isolation in which a command runs."""
 
     NONE = 0
     SANDBOX = 1
@@ -87,7 +88,7 @@ class Walls(IntEnum):
 
 
 class Refused(Exception):
-    """The action is refused. The model receives the message."""
+    """The action is refused. The model receives the text of this error."""
 
 
 class Policy:

@@ -22,7 +22,7 @@ class Program(NamedTuple):
     most: int | None = None
     """The maximum number of operands; None for any number."""
     digits: bool = False
-    """Whether a number such as `-20` is an option."""
+    """Whether the program accepts a number as an option, such as `-20`."""
     check: Callable[[Sequence[str]], bool] | None = None
     """A further condition on the operands."""
     sandboxed: bool = False

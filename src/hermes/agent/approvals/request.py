@@ -17,7 +17,7 @@ class Scope(StrEnum):
 
 class ApprovalRequest(NamedTuple):
     subject: str
-    """The whole command, or `write PATH`."""
+    """The action that needs an approval: a whole command, or `write PATH`."""
     reason: str
     """Why an approval is needed: the resource that the action changes or accesses."""
     scopes: tuple[Scope, ...] = ()
@@ -27,7 +27,7 @@ class ApprovalRequest(NamedTuple):
     diff: str = ""
     """The unified diff of an edit; empty for other actions."""
     workspace: str = ""
-    """The workspace of a stored consent."""
+    """The workspace in which a stored consent would be valid."""
     is_granted: Callable[[], bool] | None = None
     """Returns whether the answer to an earlier request already covers this request."""
 

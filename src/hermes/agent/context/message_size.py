@@ -23,7 +23,7 @@ class MessageTooLarge(ContextOverflow):
     """The message does not fit into the context of the model. It was neither stored nor sent."""
 
     room = 0
-    """The number of tokens that would fit."""
+    """The maximum size of a message that would fit, in tokens."""
 
 
 async def check_message(agent: Agent, content: Any) -> None:

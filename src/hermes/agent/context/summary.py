@@ -95,7 +95,7 @@ _CITED = re.compile(r"[ \t]?\[m\d+(?:[ \t]*(?:,|;|-|–|to)[ \t]*m?\d+)*\]")
 
 class Summary(NamedTuple):
     text: str
-    """The text of the message to store."""
+    """The text of the message that is stored as the summary."""
     used: Used
 
 

@@ -40,7 +40,7 @@ def count_tools(schemas: Iterable[Mapping[str, Any]]) -> int:
 
 
 def find_images(content: object) -> list[int]:
-    """Return the indexes of the images among the parts of a content."""
+    """Return the indexes of the images in a content that is a list of parts."""
     if not isinstance(content, list):
         return []
     return [

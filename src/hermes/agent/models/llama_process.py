@@ -15,7 +15,7 @@ from typing import Any
 ASLEEP_AFTER_S = 60
 """After this idle time the weights are unloaded from memory until the next request."""
 MOST_TOKENS = 1024
-"""The length limit of an answer if the request sets none."""
+"""The maximum length of an answer, in tokens, if the request sets no limit."""
 
 
 def main() -> None:

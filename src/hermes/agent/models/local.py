@@ -48,7 +48,7 @@ busy machine."""
 
 
 class LocalParts(NamedTuple):
-    """The installed files of the model, found without importing them."""
+    """The paths of the installed files of the model. They are found without importing the packages."""
 
     weights: Path
     library: Path

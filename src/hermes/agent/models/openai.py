@@ -162,7 +162,8 @@ class OpenAIModel:
     # ---------------------------------------------------------------- errors
 
     def _translate_problem(self, problem: Exception) -> ProviderProblem | None:
-        """Translate an exception; None if the endpoint did not cause it."""
+        """Return the problem that an exception stands for; None if the endpoint did not cause the
+        exception."""
         import openai
 
         where = self._where
@@ -244,7 +245,7 @@ async def _read_next(chunks: AsyncStream[ChatCompletionChunk]) -> ChatCompletion
 
 
 class _ChunkReader:
-    """Reads the chunks of one answer."""
+    """Converts the chunks of one streamed answer into pieces."""
 
     def __init__(self) -> None:
         self._calls = _Calls()

@@ -136,7 +136,7 @@ def find_message(body: object, depth: int = 0) -> str:
 def translate_status(
     status: int, message: str, headers: Mapping[str, str], where: EndpointContext
 ) -> ProviderProblem:
-    """Translate an error response."""
+    """Return the problem that an error response stands for, and whether a retry can help."""
     detail = make_line(message, where) or _get_phrase(status)
     if 300 <= status < 400:
         return ProviderProblem(_make_redirect_error(status, headers, where))

@@ -33,7 +33,7 @@ LONGEST_NAME = 64
 
 
 def replay(rows: Sequence[dict[str, Any]], system_prompt: str | None = None) -> list[Message]:
-    """Return the messages of a request."""
+    """Return the messages of a request, made from stored rows and the system prompt."""
     made: list[Message] = []
     taken: set[int] = set()
     for at, row in enumerate(rows):

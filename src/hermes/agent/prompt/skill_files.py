@@ -37,7 +37,7 @@ class Skill(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The line of the skill in a list for the model."""
+        """The line that describes the skill in a list for the model."""
         by = f" (by {to_one_line(self.author)})" if self.author else ""
         return f"{self.name}: {to_one_line(self.description, LONGEST_DESCRIPTION)}{by}"
 

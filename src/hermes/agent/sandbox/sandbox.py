@@ -71,7 +71,8 @@ class Sandbox(NamedTuple):
     view: View
     kind: str | None
     reason: str = ""
-    """Why there is no sandbox, or what it cannot enforce."""
+    """If there is no sandbox, the reason for that. Otherwise, what the sandbox cannot enforce; empty if it
+    enforces everything."""
 
     @property
     def is_there(self) -> bool:
@@ -306,7 +307,7 @@ def _mask_paths(view: View) -> Iterator[str]:
 
 
 def _make_landlock_spec(view: View, *, network: bool, read_only: bool = False) -> dict[str, Any]:
-    """Return the spec of the launcher."""
+    """Return the spec for the launcher, with the Landlock rules for the view."""
     rules = [[str(path), right] for path, right in _make_rules(view, read_only=read_only)]
     families = [int(socket.AF_UNIX)] if network else []
     made: dict[str, Any] = {"landlock": rules, "scope": True, "keyring": True, "deny_sockets": families}

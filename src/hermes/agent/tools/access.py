@@ -36,9 +36,10 @@ class AccessSettings(NamedTuple):
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
-    """Further variables that are passed to commands."""
+    """The names of further environment variables that are passed to commands."""
     withheld: frozenset[str] = frozenset()
-    """Variables that are never passed to commands, because the configuration reads keys from them."""
+    """The names of environment variables that are never passed to commands, because the configuration reads
+    keys from them."""
     key_file: str | None = None
     """The key file of an encrypted store, from the settings."""
 

@@ -1,4 +1,4 @@
-"""`patch`: replace a passage of a file that matches exactly."""
+"""`patch`: find an exact passage in a file and replace it."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Option(NamedTuple):
     id: str
     text: str
     row: Row | None = None
-    """The session row, if the options are conversations."""
+    """If the option is a conversation: its session row."""
 
 
 class ModelDescription(NamedTuple):
@@ -172,7 +172,7 @@ class Command(NamedTuple, Generic[ContextT, AnswerT]):
         return self.name, *self.aliases
 
     def reject(self) -> WrongUsage:
-        """Return the reply to invalid words."""
+        """Return the reply to invalid words after the command. It shows the usage."""
         return WrongUsage(self.usage, self.summary)
 
 

@@ -109,7 +109,7 @@ async def insights(context: CommandContext, words: str) -> Reply:
 
 
 def _parse_insights(words: str) -> tuple[int, str | None] | None:
-    """Return (days, source). None if the words are invalid."""
+    """Return the number of days and the source; None if the words are invalid."""
     options: dict[str, str] = {}
     waiting = words.replace("=", " ").split()
     while waiting:

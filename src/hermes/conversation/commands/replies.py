@@ -34,7 +34,7 @@ class Reason(StrEnum):
     MODEL_IS_FIXED = "model is fixed"
     """A person cannot choose the model on this surface."""
     ABOUT_ONE_PERSON = "about one person"
-    """The data is about one person, and other people can read the chat."""
+    """The command would show data about one person, and other people can read the chat."""
     NUMBERS_OF_ONE_PERSON = "numbers of one person"
     """The usage report is about one person, and other people can read the chat."""
     PRIVATE_CONVERSATION = "private conversation"
@@ -69,7 +69,7 @@ class Cancelled(NamedTuple):
 class TookBack(NamedTuple):
     messages: int
     content: Any
-    """The content of the message at which the rewind began."""
+    """The content of the first message that was taken back."""
     exchanges: int
 
 
@@ -112,7 +112,7 @@ class AskAgain(NamedTuple):
 
 class Resent(NamedTuple):
     content: Any
-    """The last answer."""
+    """The content of the last answer, to be shown again."""
 
 
 class Compressing(NamedTuple):
@@ -148,7 +148,7 @@ class AlreadyNew(NamedTuple):
 
 class Titled(NamedTuple):
     title: str | None
-    """None if the title was removed."""
+    """The new title; None if the title was removed."""
     is_queued: bool = False
     """Whether the title will be stored with the first message."""
 
@@ -200,11 +200,11 @@ class ConversationList(NamedTuple):
     more: bool
     """Whether there are more conversations after these rows."""
     private: int
-    """The number of conversations that may not be shown here."""
+    """The number of the person's own conversations that may not be opened here."""
     here: str | None = None
     """The session in which the command was typed."""
     words: str = ""
-    """The words that titles and previews were searched for."""
+    """The words that the listed conversations had to contain."""
     is_resume: bool = False
     """Whether the list is shown so that the person can resume a conversation."""
 
@@ -230,7 +230,7 @@ class Status(NamedTuple):
 
 class Usage(NamedTuple):
     used: UsageTotals | None
-    """None if the conversation is not stored."""
+    """The usage of the conversation; None if the conversation is not stored."""
 
 
 class Insights(NamedTuple):
@@ -271,14 +271,14 @@ class SubagentList(NamedTuple):
 
 class SubagentsStopped(NamedTuple):
     stopped: Sequence[SubagentProgress]
-    """Empty if no matching subagent was running."""
+    """The subagents that were stopped; empty if no matching subagent was running."""
     number: int | None
-    """The number of the subagent to stop; None for all."""
+    """The number of the subagent that the person wanted to stop; None for all."""
 
 
 class Help(NamedTuple):
     name: str
-    """The name of the command to explain; empty for all."""
+    """The name of the command to explain; empty to list all commands."""
 
 
 Reply: TypeAlias = (

@@ -106,7 +106,7 @@ async def resume(context: CommandContext, words: str) -> Reply:
 
 
 async def switch_to(context: CommandContext, row: Row) -> Reply:
-    """Continue in another conversation."""
+    """Continue in the conversation of the session `row`."""
     try:
         notes = await context.conversation.switch_to(row["id"])
     except errors.LeaseHeld as conflict:

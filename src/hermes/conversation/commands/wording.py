@@ -102,7 +102,7 @@ def describe_unknown(name: str, names: Iterable[str], listed_by: str = "/help") 
 
 
 def _suggest(before: str, command: str, effect: str) -> Line:
-    """Return a hint to a useful command, for the end of a line."""
+    """Return a hint that names a useful command, for the end of a line."""
     return before, Code(command), f" {effect}"
 
 
