@@ -63,8 +63,12 @@ class FileState(NamedTuple):
 
 
 def read_state(path: Path) -> FileState:
-    """Return the state of a file. Links are not followed. Content larger than `LARGEST` is hashed but not
-    returned."""
+    """Return the state of a file by its real path. Content larger than `LARGEST` is hashed but not returned.
+
+    If the file or a folder above it has become a link, there is no regular file at this path any more.
+    """
+    if os.path.realpath(path.parent) != str(path.parent):
+        return FileState(NOT_A_FILE, None, None)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
