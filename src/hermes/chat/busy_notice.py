@@ -1,4 +1,5 @@
-"""The notice that the store is busy: shown if a command waits for it, but not while a question is open."""
+"""The notice that the store is busy. It is shown while a command waits for the store, but not while the
+person is being asked something."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ BUSY = "The store is busy; waiting …"
 
 class BusyNotice:
     def __init__(self, show: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """`show` prints the notice. It must not write over a menu."""
+        """`show` prints the notice. It must not overwrite an open menu."""
         self._show = show
         self._timer: asyncio.TimerHandle | None = None
         self._showing: asyncio.Task[None] | None = None
@@ -30,7 +31,8 @@ class BusyNotice:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Show no notice during the block, because a person is asked. The time begins anew after it."""
+        """Show no notice during the block, in which a person is asked something. After the block, the waiting
+        time is counted from zero."""
         is_watching = self._timer is not None
         self._cancel()
         try:

@@ -24,7 +24,7 @@ def find_latest_id(db: SessionDB) -> str | None:
 
 
 def find_latest(db: SessionDB, workspace: Path | None = None) -> Row | None:
-    """Return the non-empty terminal conversation with the newest activity. None if there is none."""
+    """Return the non-empty terminal conversation with the latest activity, or None."""
     offset = 0
     while True:
         page = db.list_conversations(
@@ -57,8 +57,8 @@ def describe_conversation(row: Row, with_owner: bool = True) -> str:
 
 
 def describe_owner(row: Row) -> str:
-    """Describe the owner and the chat of a conversation. Return an empty string for the owner of this
-    machine."""
+    """Describe the owner and the chat of a conversation. Return an empty string if it belongs to the user of
+    this machine."""
     owner = row.get("owner") or LOCAL
     if owner == LOCAL:
         return ""

@@ -34,7 +34,7 @@ CHOICES = [
     Option("branch", "branch: continue in a new conversation from here", "b"),
     Option("leave", "leave it", "l"),
 ]
-"""The first is the default, because it changes nothing."""
+"""The first choice is the default, because it changes nothing."""
 POLL_S = 0.5
 
 
@@ -55,7 +55,7 @@ async def follow(
 ) -> str | None:
     """Show new messages until `stop` is set or no process works in the conversation any more.
 
-    Return a message for the person in the second case, None in the first.
+    Return None if `stop` was set, otherwise a message for the person.
     """
     last = after
     while not stop.is_set():
@@ -75,7 +75,8 @@ async def follow(
 
 
 def format_followed(row: Row) -> tuple[str, str] | None:
-    """Return the speaker and the text of a message for a follower. None for messages that are not shown."""
+    """Return the speaker and the text of a message, for a person who follows the conversation. Return None if
+    the message is not shown."""
     text = format_row_text(row).strip()
     if row["role"] == "user":
         return "● You", text
@@ -91,7 +92,7 @@ def format_followed(row: Row) -> tuple[str, str] | None:
 
 
 async def resolve_conflict(chat: Chat, session_id: str, lease: Lease) -> bool:
-    """Ask the person how to continue. Return False if they do not open the conversation."""
+    """Ask the person how to continue. Return False if they decide not to open the conversation."""
     chat.screen.print_line(describe_holder(lease), "yellow")
     while True:
         match await chat.choose("What now?", CHOICES):

@@ -1,6 +1,6 @@
 """Sends a typed message: attaches the files it mentions, and offers other ways if it is too large.
 
-Nothing that was typed is lost: a message that is not sent is in the next prompt.
+Nothing that was typed is lost: a message that was not sent is put into the next prompt.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ OVERFLOW_HINT = (
 )
 FILE, SHORTENED, EDIT = "file", "shortened", "edit"
 SHARE = 0.75
-"""The share of the room in the context that a shortened message takes."""
+"""A shortened message fills this share of the free room in the context."""
 
 
 async def send_message(chat: Chat, text: str, typed_text: str | None = None) -> None:
-    """Send a message and show the answer. `typed_text` is for the next prompt if the message is not sent."""
+    """Send a message and show the answer. If the message is not sent, `typed_text` is put into the next
+    prompt."""
     typed_text, quoted = text if typed_text is None else typed_text, list(chat.quoted)
     try:
         message = await asyncio.to_thread(attach_files, text, chat.conversation.cwd, quoted=quoted)
@@ -64,7 +65,8 @@ async def _require_eyes(chat: Chat) -> None:
 
 
 async def _offer_other_ways(chat: Chat, text: str, typed_text: str, problem: MessageTooLarge) -> None:
-    """Ask how to send a message that is too large, and send it. Otherwise it stays in the input."""
+    """Ask how to send a message that is too large, and send it that way. If the person does not choose a way,
+    the message is put back into the prompt."""
     chat.screen.print_problem(f"{problem}.")
     options = [
         Option(SHORTENED, "send it shortened: the middle is left out", "s"),
@@ -93,7 +95,7 @@ async def _offer_other_ways(chat: Chat, text: str, typed_text: str, problem: Mes
 class _Parts(NamedTuple):
     before: str
     longest: str
-    """The longest paste of a message, or all of a message without pastes."""
+    """The longest paste of the message, or the whole message if it contains no pastes."""
     after: str
 
 

@@ -26,7 +26,7 @@ from hermes.db.session_db import SessionDB
 from hermes.text import make_printable
 
 REPEATED = 60
-"""The maximum width, in terminal cells, of the command in the second line about a failed call."""
+"""The maximum width, in terminal cells, of a failed command when the line about its failure repeats it."""
 
 
 async def ask(
@@ -35,11 +35,11 @@ async def ask(
     report: Callable[[str], None],
     decide: Callable[[ApprovalRequest], Awaitable[Decision | None]] | None = None,
 ) -> Answer:
-    """Ask a question and return the answer. `report` gets a line for each problem and each tool call that may
-    change something.
+    """Ask a question and return the answer. `report` receives a line for each problem and for each tool call
+    that may change something.
 
     `decide` asks the person for an approval, if the conversation supports approvals. If it returns None, the
-    turn stops.
+    turn is stopped.
     """
     calls = CallLines(report)
 
@@ -67,7 +67,8 @@ async def ask(
 
 
 class CallLines:
-    """Reports a line for each call that may change something: a command when it starts, an edit when it ends.
+    """Reports a line for each call that may change something. A command is reported when it starts, an edit
+    when it ends.
 
     A failed command gets a second line. A subagent gets a line when it starts and another when it ends.
     """

@@ -1,6 +1,7 @@
 """`! command`: runs a command in the person's shell, without leaving the chat.
 
-The model does not see the command. With `!! command`, it gets the command and its output with the next message.
+The model does not see the command. With `!! command`, the model receives the command and its output together
+with the next message.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 CHUNK = 65_536
 HEAD, TAIL = 30_000, 20_000
-"""The bytes of an output that the model gets, from its beginning and its end."""
+"""How many bytes of an output the model gets, from its beginning and from its end."""
 LONGEST_LABEL = 300
 _LINE = re.compile(r"(?P<mark>!!?)(?P<command>|\s.*|[\w./~$'\"-].*)", re.DOTALL)
 USAGE = "! command runs a command in your shell. !! command also gives its output to the model."
@@ -37,7 +38,8 @@ class ShellCommand(NamedTuple):
 
 
 def parse_shell_command(typed: str) -> ShellCommand | None:
-    """Return the command of a line that begins with `!` and a space or a word; None for any other line.
+    """Return the command of a line that begins with `!` followed by a space or a word; None for any other
+    line.
 
     So `![picture](address)` is a message, and so is any line that begins with a space.
     """
@@ -82,8 +84,8 @@ async def run_shell_command(chat: Chat, shell: ShellCommand) -> None:
 
 
 def _make_stop(process: asyncio.subprocess.Process) -> Callable[[], None]:
-    """Return the reaction to Ctrl-C. The terminal sends the first to the command itself; the second and the third
-    end its shell."""
+    """Return the handler of Ctrl-C. The terminal itself sends the first Ctrl-C to the command. The second
+    terminates the shell of the command; the third kills it."""
     pressed = 0
 
     def stop() -> None:

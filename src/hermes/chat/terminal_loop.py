@@ -47,7 +47,7 @@ TRASHED = "Session {old} was deleted or moved to the trash. What you say next be
 TWICE_WITHIN_S = 2.0
 TICK_S = 0.1
 ENDS_WITHIN_S = 5.0
-"""The time in which a running answer may stop after a signal that ends the chat."""
+"""How many seconds a running answer has to stop after a signal that ends the chat."""
 AT_ONCE = ("agents",)
 """Commands that run during an answer."""
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
@@ -62,13 +62,13 @@ class Chat:
         self.quoted: list[str] = []
         """Outputs of `!!` commands that the model gets with the next message."""
         self.listed: list[str] = []
-        """The ids of the last list on the screen, in its order. `/resume 3` selects the third."""
+        """The ids in the last list on the screen, in the order of the list. `/resume 3` selects the third."""
         self.opened = 0
-        """The number of folded outputs opened since the last turn, newest first."""
+        """How many folded outputs were opened since the last turn. The newest is opened first."""
         self.saved: list[Path] = []
         """The files that `/save` wrote."""
         self._refused_to_leave = 0
-        """How often in a row the person stayed because of running background processes."""
+        """How many times in a row the person has decided to stay because background processes are running."""
         self.busy_notice = BusyNotice(self._show_busy)
         self._title: str | None = None
         self._interrupted_at = float("-inf")
@@ -123,7 +123,8 @@ class Chat:
 
     def _end(self, me: asyncio.Task[Any] | None) -> None:
         """Handle a signal that ends the chat. A running answer is stopped first, so that its messages are
-        stored as after Ctrl-C. A second signal, or a question on the screen, does not wait for that."""
+        stored as after Ctrl-C. On a second signal, or if a question is on the screen, the chat ends without
+        waiting for the answer."""
         is_answering = self.conversation.turn is not None and not self._printing.locked()
         if is_answering and not self._is_ending:
             self._stop()
@@ -159,7 +160,8 @@ class Chat:
                 return
 
     async def may_leave(self) -> bool:
-        """Ask the person before running background processes are ended. The third attempt in a row succeeds."""
+        """Return whether the person may leave. If background processes are running, ask first, because they
+        end with the chat. The third attempt in a row succeeds without a question."""
         commands = self._list_processes()
         if not commands or self._refused_to_leave >= 2:
             return True
@@ -198,8 +200,8 @@ class Chat:
             )
 
     async def _leave_trashed(self) -> None:
-        """Start a new session with a note if the current one was trashed elsewhere. A command must not act on
-        a trashed session."""
+        """If the current session was moved to the trash elsewhere, start a new session and say so. A command
+        must not act on a trashed session."""
         old = None
         with suppress(errors.StoreError):  # the command reports the error
             old = await self.conversation.leave_trashed()
@@ -221,11 +223,13 @@ class Chat:
                 await self.prompt_line.print_above(lambda: self.screen.print_aside(line))
 
     def load_model_later(self) -> None:
-        """Load the model of a conversation that was resumed with a command."""
+        """Start loading the model of a conversation that was resumed by a slash command, without waiting for
+        it."""
         self._commands.start(self._load_model())
 
     async def _load_model(self) -> None:
-        """Load the model while the person types. Show the model of a resumed conversation, or why there is none."""
+        """Load the model while the person types. Show the model of a resumed conversation, or the reason why
+        there is none."""
         notice = None
         try:
             await self.conversation.prepare()
@@ -359,7 +363,8 @@ class Chat:
     # ---------------------------------------------------------------- turns
 
     async def answer(self, content: Any, *, typed_text: str = "") -> Answer:
-        """Send a message, show the answer and return it. None repeats the turn for the last message."""
+        """Send a message, show the answer and return it. If `content` is None, repeat the turn for the last
+        message."""
         self.opened = 0
         self.screen.begin()
         ticking = asyncio.create_task(self._tick())
@@ -409,7 +414,7 @@ class Chat:
 
     @contextmanager
     def ticking(self) -> Iterator[None]:
-        """Redraw the live region regularly, so that it shows the time."""
+        """Redraw the live region regularly, so that the elapsed time in it is updated."""
         task = asyncio.create_task(self._tick())
         try:
             yield
@@ -422,7 +427,7 @@ class Chat:
             self.screen.tick()
 
     def _ignore_interrupts(self) -> AbstractContextManager[None]:
-        """Ignore the first two presses of Ctrl-C during a command or right after an answer."""
+        """Ignore the first two presses of Ctrl-C during a command or right after an answer. The third exits."""
         hint = "Nothing to stop here; the third Ctrl-C exits."
         return self.handle_interrupts(lambda: self.screen.print_note(hint), asyncio.current_task())
 
@@ -496,4 +501,4 @@ def format_processes(count: int) -> str:
 
 
 def _ignore_interrupt() -> None:
-    """Do nothing: at the prompt, Ctrl-C is a key of the prompt."""
+    """Ignore SIGINT while the prompt is open; the prompt handles Ctrl-C as a key."""

@@ -1,6 +1,6 @@
 """Slash commands of the terminal: its own commands, the table of all commands, and the output of shared
 commands.
 
-Owns their arguments and their output. A command takes the chat and its argument. Imports input, view and
-`hermes.conversation.commands`.
+Owns the arguments and the output of the commands. The function of a command receives the chat and the text
+after the command name. Imports input, view and `hermes.conversation.commands`.
 """

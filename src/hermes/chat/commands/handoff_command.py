@@ -62,7 +62,7 @@ async def _wait(chat: Chat, platform: str) -> None:
 
 
 async def _poll_outcome(chat: Chat, session_id: str, stop: asyncio.Event) -> str | None:
-    """Wait for the outcome. Return the reason of a failure, None after success."""
+    """Wait for the outcome. Return the reason if the handoff failed, None if it succeeded."""
     db, until = chat.conversation.store, clock.now() + PATIENCE_S
     while True:
         state = await asyncio.to_thread(db.get_handoff_state, session_id) or {}

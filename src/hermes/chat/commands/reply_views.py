@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 MARGIN, LEAST_NAME = 10, 30
-"""The cells before a label in a list of choices, and the name's width from which on the list has ids."""
+"""`MARGIN` is the width before a label in a list of choices. Ids are shown only if they leave `LEAST_NAME`
+cells for the name."""
 LONGEST_USAGE = 30
 """The maximum width of a usage in the help. A longer usage has its own line."""
 NOTES = (
@@ -173,8 +174,8 @@ _OLDER = ""
 
 
 def format_choices(rows: Sequence[tuple[str, str, str]], width: int) -> list[str]:
-    """Return a label for each conversation, in columns: its name, its age and its id, as far as they fit into one
-    line of a list of choices."""
+    """Return a one-line label for each conversation, in aligned columns: its name, its age and its id. Names
+    are cut to the `width`; ids are left out if the window is too narrow."""
     names, ages, ids = zip(*((make_printable(cell) for cell in row) for row in rows), strict=True)
     width -= MARGIN
     age_width, id_width = max(map(cell_len, ages)) + 2, max(map(cell_len, ids)) + 2
@@ -280,4 +281,4 @@ _VIEWS: dict[type, Callable[[Chat, Any], Awaitable[None]]] = {
     replies.ModelShown: _show_model,
     replies.Help: _show_help,
 }
-"""Replies with their own view, because they are more than text."""
+"""The views of replies that consist of more than text, by the type of the reply."""

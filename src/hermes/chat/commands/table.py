@@ -1,5 +1,5 @@
-"""The table of slash commands: the shared commands, and those of the terminal, whose functions receive the
-chat."""
+"""The table of slash commands: the shared commands and the terminal's own commands. The function of an own
+command receives the chat."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ async def run_command(chat: Chat, name: str, words: str) -> None:
 
 
 def parse_command(text: str) -> TypedCommand | None:
-    """Parse a line as a command. Return None for a message to the agent. A unique prefix of a name is
-    sufficient.
+    """Parse a line as a command. Return None for a message to the agent. A command name may be shortened to a
+    unique prefix.
 
     The name of an unknown command is returned as typed.
     """
@@ -91,5 +91,5 @@ def parse_command(text: str) -> TypedCommand | None:
 
 
 def list_names() -> dict[str, str]:
-    """Return the command name for each name and alias."""
+    """Map each command name and each alias to the name of its command."""
     return {name: command.name for command in load_commands().values() for name in command.names}

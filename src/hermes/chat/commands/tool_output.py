@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_LINES = 400
 """The maximum number of lines of all diffs together, unless a path is given."""
 HIGHEST_NUMBER = 999_999
-"""The highest number of an output that is accepted."""
+"""The highest output number that the command accepts."""
 
 
 # The calls of the conversation
@@ -60,7 +60,8 @@ class FoldedOutput(NamedTuple):
 
 
 async def open_next(chat: Chat) -> RenderableType:
-    """Return the full view of the newest folded output or reasoning that was not opened since the last turn."""
+    """Return the full view of the newest folded output or reasoning that has not been opened since the last
+    turn."""
     found = _list_folded(await load_outputs(chat), chat.screen.console.width)
     if len(found) <= chat.opened:
         chat.opened = 0

@@ -24,12 +24,12 @@ SCOPES = {
 }
 """The label and the letter of each approval that covers more than this call."""
 EXPLAIN = Decision(False, note="?")
-"""A placeholder for a denial whose reason is asked for in a second question."""
+"""A placeholder for a denial: the reason is asked for in a second question."""
 MOST_LINES_UNSAID, MOST_CHARACTERS_UNSAID = 12, 900
 
 
 class Asker(Protocol):
-    """Asks questions at the terminal. None means that the person chose nothing. Ctrl-C raises
+    """Asks questions at the terminal. A result of None means that the person chose nothing. Ctrl-C raises
     `question.Stopped`."""
 
     def choose(
@@ -59,7 +59,7 @@ async def ask_approval(request: ApprovalRequest, screen: Screen, asker: Asker) -
 
 
 def describe_length(subject: str) -> str:
-    """Return the length of a subject that may not fit on the screen. Return an empty string for a short one."""
+    """Describe the length of `subject` if it may not fit on the screen; otherwise return an empty string."""
     lines = subject.count("\n") + 1
     if lines <= MOST_LINES_UNSAID and len(subject) <= MOST_CHARACTERS_UNSAID:
         return ""

@@ -1,7 +1,7 @@
 """Files mentioned as `@file`: a text file is quoted below the message, a picture becomes a part of it.
 
 A mention that cannot be attached does not stop the message, because an `@` can have another meaning. The
-person gets a line about each.
+person is shown which files were attached and which were not.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from hermes.text import format_count, format_size, make_printable
 MOST_FILES = 20
 LONGEST_NAME = 500
 LARGEST_TEXT = 20_000_000
-"""The largest text file in bytes. Only the beginning and the end of a long one are sent anyway."""
+"""The maximum size of a text file, in bytes. Of a long file, only the beginning and the end are sent."""
 LARGEST_PICTURE = 5_000_000
-"""The largest picture in bytes that all providers accept."""
+"""The maximum size of a picture, in bytes. All providers accept pictures of this size."""
 
 _MENTION = re.compile(r"(?<!\S)@(?:\"([^\"\n]+)\"|(\S+))")
 _ATTACHED = re.compile(r"\n\n\[(?:file|picture|output of) [^\n]*\](?:\n`{3,}\n|\n\n|\Z)")
 
 
 class PictureRefused(errors.HermesError):
-    """The model takes no pictures."""
+    """The model does not accept pictures."""
 
 
 class File(NamedTuple):
@@ -39,7 +39,7 @@ class File(NamedTuple):
     note: str
     """The line for the person."""
     text: str = ""
-    """The text for the model; empty if it gets nothing."""
+    """The text for the model. Empty if the model gets nothing from this file."""
     picture: dict[str, Any] | None = None
     is_missing: bool = False
 

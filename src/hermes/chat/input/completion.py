@@ -1,4 +1,4 @@
-"""Completion in the prompt: commands, titles after commands that take one, and files after `@`."""
+"""Completion in the prompt: commands, titles after commands that accept a title, and files after `@`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MENTION = re.compile(r"(?<!\S)@(?:\"(?P<quoted>[^\"\n]*)|(?P<bare>[^\s\"]*))\Z"
 
 
 class ChatCompleter(Completer):
-    """Completes commands, titles after commands that take one, and files after `@`."""
+    """Completes commands, titles after commands that accept a title, and files after `@`."""
 
     def __init__(self, db: SessionDB, commands: Iterable[AnyCommand], cwd: Callable[[], Path]) -> None:
         """`cwd` returns the folder in which files are looked up. It is called for each completion."""
@@ -58,7 +58,8 @@ class ChatCompleter(Completer):
                     )
 
     def _complete_files(self, mention: re.Match[str]) -> Iterator[Completion]:
-        """Yield the files that a mention may mean. A name with spaces gets quotation marks."""
+        """Yield the files whose names begin with the mentioned text. A name with spaces is put in quotation
+        marks."""
         begun = mention["bare"] if mention["quoted"] is None else mention["quoted"]
         folder, slash, start = begun.rpartition("/")
         where = self._cwd() / Path(f"{folder}/" if folder or begun.startswith("/") else ".").expanduser()

@@ -1,6 +1,6 @@
-"""The input history: the file `chat_history` of the home, private, encrypted together with the store.
+"""The input history: the file `chat_history` of the home. The file is private, and encrypted if the store is.
 
-The prompt gets each entry with marks for its pastes. The file has the entries in full.
+In the prompt, each long paste of an entry is shown as a short mark. The file contains the full text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _log = get_logger(__name__)
 
 HISTORY = "chat_history"
 LONGEST_STORED = 2_000_000
-"""The maximum number of characters of an entry in the file. A longer one is remembered until the chat ends."""
+"""The maximum length of an entry in the file, in characters. A longer entry is kept only until the chat ends.
+"""
 LARGEST_FILE = 16_000_000
 """The size in bytes above which the older half of the entries is removed."""
 
@@ -72,8 +73,8 @@ def open_history_file() -> Path | None:
 class InputHistory:
     """The entries in the file. If the store is encrypted, each entry is encrypted.
 
-    A plain file has the format of prompt_toolkit's `FileHistory`, with the places of pastes in a comment. An
-    encrypted entry contains the same text.
+    An unencrypted file has the format of prompt_toolkit's `FileHistory`. A comment before an entry gives the
+    positions of its pastes. An encrypted entry contains the same text.
     """
 
     def __init__(self, file: Path) -> None:
@@ -95,15 +96,15 @@ class InputHistory:
         return reversed(entries)
 
     def store(self, entry: Entry) -> None:
-        """Append an entry. Each call checks whether to encrypt, because another process may encrypt the store
-        meanwhile."""
+        """Append an entry. Each call checks whether the store is encrypted, because another process may have
+        encrypted it since the last call."""
         try:
             sealed_files().append(self._file, _encode_entry(entry))
         except (errors.HermesError, OSError) as problem:  # the chat continues without history
             self._warn(problem)
 
     def _remove_oldest(self, entries: list[Entry]) -> list[Entry]:
-        """Write the file again with its newest entries, up to half of the largest size. Return these."""
+        """Rewrite the file with the newest entries, up to half of `LARGEST_FILE`. Return these entries."""
         kept, size = list[bytes](), 0
         for entry in reversed(entries):
             encoded = _encode_entry(entry)

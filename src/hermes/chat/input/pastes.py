@@ -1,4 +1,5 @@
-"""Long pastes. The prompt shows a short mark for each; sending expands the marks."""
+"""Long pastes. The prompt shows a short mark for each paste. When the input is sent, the marks are replaced
+by the pastes."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import NamedTuple
 LONGEST_SHOWN, MOST_LINES_SHOWN = 2000, 12
 """A paste beyond one of these limits is abbreviated."""
 LONGEST_EDITED = 10 * LONGEST_SHOWN
-"""A longer text is abbreviated wherever it comes from: an editor line of this length is slow."""
+"""A text longer than this is abbreviated even if it was not pasted, because editing such a long line is slow.
+"""
 
 _MARK = re.compile(r"\[pasted (?P<earlier>earlier )?#(?P<number>\d+): [^\]\n]*\]")
 
@@ -27,7 +29,8 @@ class Pastes:
     def __init__(self) -> None:
         self._pastes: list[str] = []
         self._earlier: list[str] = []
-        """Pastes from the input history of earlier chats. They have their own numbers."""
+        """Pastes from the input history of earlier chats. They are numbered separately from the pastes of
+        this chat."""
 
     def abbreviate(self, text: str) -> str:
         """Return the text that the prompt shows for a paste. A short paste is shown as is."""
@@ -51,8 +54,8 @@ class Pastes:
         return Expanded("".join([*parts, text[at:]]), ranges)
 
     def collapse(self, text: str) -> str:
-        """Return a text for editing: with the mark of each known paste in it. A text that is very long
-        nevertheless is a paste itself."""
+        """Return a text for editing, with each known paste replaced by its mark. If the result is still very
+        long, the whole text is replaced by a mark."""
         if len(text) <= LONGEST_SHOWN and text.count("\n") < MOST_LINES_SHOWN:
             return text
         for number, paste in enumerate(self._pastes, 1):
@@ -60,7 +63,7 @@ class Pastes:
         return text if len(text) <= LONGEST_EDITED else self._add(text)
 
     def collapse_ranges(self, text: str, ranges: Iterable[Range]) -> str:
-        """Return a text of an earlier chat with a mark for each of its pastes."""
+        """Return a text from an earlier chat with each of its pastes, given by `ranges`, replaced by a mark."""
         parts, at = list[str](), 0
         for start, end in ranges:
             if at <= start < end <= len(text):

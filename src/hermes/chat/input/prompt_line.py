@@ -112,7 +112,8 @@ class PromptLine:
         await self._is_drawn.wait()
 
     async def print_above(self, say: Callable[[], None]) -> None:
-        """Print something, above the prompt or the question if one is shown. Its menus stay on the screen."""
+        """Print something. If a prompt or a question is open, print above it and keep its menus on the
+        screen."""
         app = get_app_or_none()
         if app is not None and app.is_running:
             await run_in_terminal(say)
@@ -126,7 +127,7 @@ class PromptLine:
     async def choose(self, text: str, options: Sequence[Option[T]], *, default: int = 0) -> T | None:
         """Return the value of the chosen option; None for Esc or Ctrl-D. Ctrl-C raises `question.Stopped`.
 
-        `default` is the position of the option that is marked at first. For an approval this must be a
+        `default` is the index of the option that is marked at first. For an approval, this option must be a
         denial.
         """
         gate = self._gate = self._make_gate()
@@ -145,13 +146,14 @@ class PromptLine:
         return await question.ask_line(text, keyboard=self.keyboard, output=self._output, gate=gate)
 
     def _make_gate(self) -> question.Gate:
-        """Return a gate. It waits longer for the response of a terminal that has answered a prompt before."""
+        """Return a gate. If this terminal has answered a cursor position request of a prompt before, the gate
+        waits longer for its response."""
         has_answered = self._session.app.renderer.cpr_support == CPR_Support.SUPPORTED
         return question.Gate(has_answered=has_answered)
 
     def _forget_answer(self, _: object) -> None:
-        """Stop ignoring Enter after the first key. Keys typed ahead are processed before the first drawing
-        and do not count."""
+        """Stop ignoring Enter after the first key typed at this prompt. Keys typed before the prompt was
+        drawn do not count."""
         if self._is_dumb or self._session.app.renderer.last_rendered_screen is not None:
             self._ignores_enter_until = 0.0
 
@@ -192,7 +194,7 @@ class PromptLine:
         return keys
 
     def _clear(self, event: KeyPressEvent) -> None:
-        """Clear the prompt; ↑ brings the text back. At an empty prompt, leave it."""
+        """Clear the input; ↑ brings it back. If the input is empty, end the prompt with KeyboardInterrupt."""
         buffer = event.current_buffer
         shown = buffer.text
         get_by_name("end-of-history").call(event)
@@ -211,7 +213,8 @@ class PromptLine:
         return begin
 
     def _abort_search(self, event: KeyPressEvent) -> None:
-        """End a search and show the text from before it. The search itself only moves in the history."""
+        """End a search and show the input from before the search. The input is not lost, because a search
+        only moves through the history."""
         search.abort_search.call(event)
         if self._before_search is not None:
             event.current_buffer.working_index, event.current_buffer.cursor_position = self._before_search

@@ -57,7 +57,7 @@ class Gate:
         self.is_open = False
         self.held_keys: list[KeyPress] = []
         self.has_text = False
-        """Whether held text was passed to the next prompt."""
+        """Whether the held text was passed on to the next prompt."""
         self._patience_s = SLOW_S if has_answered else SILENCE_S
         self._was_asked = False
         self._timer: asyncio.TimerHandle | None = None
@@ -117,8 +117,8 @@ class Gate:
 
 
 def keep_text(presses: Iterable[KeyPress]) -> list[KeyPress]:
-    """Return the keys that make up a text. Enter becomes a line break, and is dropped at the beginning and
-    the end."""
+    """Return the keys that make up a text. Enter becomes a line break; at the beginning and the end it is
+    dropped."""
     text_keys: list[KeyPress] = []
     for press in presses:
         if press.key == Keys.ControlM:
@@ -154,8 +154,8 @@ class Choice(Generic[T]):
         self._output = output or get_app_session().output
         self._is_by_key = False
         self.may_get_enter = False
-        """Whether the answer was a letter or digit and no key followed. The person may still press Enter out
-        of habit."""
+        """Whether the person answered with a letter or digit and pressed no key afterwards. They may still
+        press Enter out of habit."""
         self._app: Application[T | None] = Application(
             layout=self._make_layout(),
             key_bindings=merge_key_bindings([self._bind_keys(), self._gate.keys]),

@@ -45,7 +45,8 @@ def suppress_echo() -> Iterator[None]:
 
 @contextmanager
 def restore_echo() -> Iterator[None]:
-    """Set the terminal to its usual mode for a program that uses it, and back to the present mode afterwards."""
+    """Restore the usual mode of the terminal while another program uses it. Afterwards, return to the current
+    mode."""
     try:
         terminal = sys.stdin.fileno()
         before = termios.tcgetattr(terminal)
@@ -79,7 +80,7 @@ class TypedAhead:
         self._keyboard, self._run_command, self._show = keyboard, run_command, show
         self._earlier: list[KeyPress] = []
         self._sent: list[str] = []
-        """The texts of the inputs in `_earlier`."""
+        """The texts of the complete inputs whose keys are in `_earlier`."""
         self._line: list[KeyPress] = []
 
     @contextmanager
@@ -142,11 +143,12 @@ EDITS: dict[Keys | str, Callable[[str, str], tuple[str, str]]] = {
     Keys.ControlE: lambda before, behind: (before + behind, ""),
     Keys.End: lambda before, behind: (before + behind, ""),
 }
-"""What a key makes of the text before and behind the cursor."""
+"""The effect of each editing key: a function from the text before and after the cursor to the new texts."""
 
 
 def preview_text(presses: Iterable[KeyPress]) -> str:
-    """Return the text that the keys will make in the prompt. Keys for the history and completions are left out."""
+    """Return the text that the keys will produce in the prompt. Keys for the history and for completion are
+    ignored."""
     before, behind, last = "", "", None
     for press in presses:
         key = Keys.ControlJ if press.key == Keys.ControlM and last == Keys.Escape else press.key

@@ -42,7 +42,7 @@ class Call(NamedTuple):
     name: str
     arguments: Mapping[str, Any]
     output: str | None = None
-    """None while the call runs, or if no result was recorded."""
+    """None while the call is running, or if no result was recorded."""
     failed: bool = False
     """Whether the tool itself failed or was stopped. A command with a nonzero exit code has not failed in
     this sense."""
@@ -71,7 +71,7 @@ class Call(NamedTuple):
 
     @property
     def has_started(self) -> bool:
-        """Whether the tool began to act. False for example for a command that was not approved."""
+        """Whether the tool began to act. A command that was not approved, for example, has not started."""
         return not self.failed or bool(self.exit_state) or not (self.output or "").startswith("error:")
 
     @property
@@ -81,7 +81,7 @@ class Call(NamedTuple):
 
     @property
     def printed(self) -> str:
-        """The output without the line of the exit state."""
+        """The output without the last line, which gives the exit state."""
         output = self.output or ""
         return _EXIT_STATE.sub("", output) if self.name == TERMINAL else output
 
@@ -127,12 +127,12 @@ def _describe(key: str, value: object) -> str:
 
 
 def join_lines(text: str) -> str:
-    """Join lines to one line with visible line ends."""
+    """Join the lines of a text into one line, with a visible mark at each line end."""
     return LINE_END.join(reveal(text).strip("\n").split("\n"))
 
 
 def _summarize_results(output: str) -> str:
-    """Return the lines about subagents outside fenced blocks."""
+    """Return the lines about subagents that are outside fenced blocks."""
     lines: list[str] = []
     fence: str | None = None
     for line in output.split("\n"):
@@ -200,7 +200,7 @@ def _read_arguments(raw: object) -> Mapping[str, Any]:
 
 
 def read_tool_rows(db: SessionDB, session_id: str) -> list[Row]:
-    """Return the messages of a stored conversation with tool calls, tool results or reasoning, in order.
+    """Return the messages of a stored conversation that have tool calls, tool results or reasoning, in order.
 
     They include the segments before a compression, rewound exchanges (a rewind does not undo a tool's
     effects), and the messages of the parent conversation up to the branch.

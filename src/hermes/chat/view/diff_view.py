@@ -30,7 +30,7 @@ def render_diff(
 ) -> RenderableType:
     """Render a diff, escaped for a terminal.
 
-    `heading` is the path. With `most_lines`, only the first lines are shown, followed by the number of
+    `heading` is the path. With `most_lines`, only that many lines are shown, followed by the number of
     omitted lines and `hint`.
     """
     lines = [Line(OUTSIDE, line, STYLES[kind]) for kind, line in classify_lines(diff)]

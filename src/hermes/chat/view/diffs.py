@@ -22,8 +22,8 @@ class Kind(Enum):
 
 
 def classify_lines(diff: str) -> Iterator[tuple[Kind, str]]:
-    """Yield each line with its kind, and with hidden characters made visible. A line within a hunk is never a
-    file heading."""
+    """Yield each line with its kind, and with hidden characters made visible. Lines within a hunk are never
+    classified as file headings."""
     lines = reveal(diff).split("\n") if diff else []
     if lines and not lines[-1]:
         lines.pop()
@@ -71,5 +71,5 @@ def compare(before: str, after: str) -> str:
 
 
 def format_counts(added: int, removed: int) -> str:
-    """`+40 −12`."""
+    """Format the numbers of added and removed lines: `+40 −12`."""
     return f"+{added:,} −{removed:,}"

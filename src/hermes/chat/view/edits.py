@@ -42,8 +42,8 @@ class Edit(NamedTuple):
 
 
 def read_edit(call: Call) -> Edit | None:
-    """Return the edit of a call. None for other tools and failed calls. The result of the call can be
-    unknown."""
+    """Return the edit of a call, even if the result of the call is unknown. Return None for other tools and
+    for failed calls."""
     path, arguments = call.arguments.get("path"), call.arguments
     if call.name not in EDITORS or call.failed or not isinstance(path, str):
         return None
@@ -81,12 +81,13 @@ def _format_added(text: str) -> str:
 
 
 def _is_cut(body: str) -> bool:
-    """Return whether the tool omitted lines or cut the ends of lines. Cut ends have no mark."""
+    """Return whether the tool omitted lines or cut the ends of lines. Cut ends have no mark; they are
+    recognised by the length of the line."""
     return _CUT.search(body) is not None or any(len(line) == LONGEST_LINE for line in body.split("\n"))
 
 
 def _is_partial(action: str, cut: bool, body: str) -> bool:
-    """Return whether the body does not contain all changed lines."""
+    """Return whether some of the changed lines are missing from `body`."""
     return cut or (not body.strip() and not action.startswith(("nothing", "only line ends")))
 
 
@@ -99,7 +100,8 @@ def _describe_action(call: Call, action: str) -> str:
 
 
 def _count_lines(action: str, diff: str) -> tuple[int, int]:
-    """Return the numbers of added and removed lines. The counts of the tool include lines that it omitted."""
+    """Return the numbers of added and removed lines. The counts in `action` are preferred, because they
+    include lines that the tool omitted from the diff."""
     counts = _COUNTS.search(action)
     if counts:
         return int(counts[1].replace(",", "")), int(counts[2].replace(",", ""))

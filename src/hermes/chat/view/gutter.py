@@ -23,7 +23,8 @@ class Line(NamedTuple):
 
 
 class Gutter:
-    """Lines with marks. Wrapped rows stay right of the margin, so no text can imitate a mark."""
+    """Lines with marks in the margin. Wrapped rows stay to the right of the margin, so that no text can
+    imitate a mark."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._lines = lines
@@ -40,7 +41,7 @@ class Gutter:
 
 class Folded(NamedTuple):
     lines: list[str | None]
-    """None represents the omitted lines."""
+    """The lines to show. None stands for the omitted lines."""
     left_out: int
     is_cut: bool
     """Whether a line was cut."""
@@ -56,7 +57,8 @@ class Folded(NamedTuple):
 
 
 def fold(lines: Sequence[str], head: int, tail: int, longest: int) -> Folded:
-    """Keep the first `head` and the last `tail` lines, if at least two lines are then omitted.
+    """Omit the lines between the first `head` and the last `tail` lines, unless that would omit only one
+    line.
 
     Each line is cut to `longest` characters.
     """

@@ -1,4 +1,4 @@
-"""Whether a terminal supports links that a person can click (OSC 8), by its environment."""
+"""Determines from the environment whether a terminal supports links that a person can click (OSC 8)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ VTE_WITH_LINKS = 5000
 
 
 def can_click(environment: Mapping[str, str]) -> bool:
-    """Return whether a terminal is known to support links (OSC 8). tmux and screen pass them on only if configured to,
-    so they count as terminals without links. `FORCE_HYPERLINK` decides otherwise."""
+    """Return whether the terminal is known to support links (OSC 8). tmux and screen pass links on only if
+    configured to, so they count as terminals without links. The variable `FORCE_HYPERLINK` overrides this."""
     if forced := environment.get("FORCE_HYPERLINK"):
         return forced != "0"
     term, program = environment.get("TERM", "").lower(), environment.get("TERM_PROGRAM", "").lower()

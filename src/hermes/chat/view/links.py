@@ -53,7 +53,7 @@ def _normalize_place(found: re.Match[str]) -> tuple[str, str]:
 
 
 class _Address(str):
-    """A normalised target that keeps its original spelling."""
+    """A normalised target. `written` is the target as it was written in the source."""
 
     written = ""
 
@@ -66,9 +66,10 @@ class LinkParser(MarkdownIt):
 
 
 def append_targets(tokens: Sequence[Token], *, clickable: bool = True) -> Iterator[Token]:
-    """Yield the tokens of a line, with the target and the title after each link that does not show them.
+    """Yield the tokens of a line. After each link whose text does not show its target and title, insert them
+    as text.
 
-    If links are not clickable, the targets are complete, and the links are text.
+    If links are not `clickable`, the targets are shown in full, and each link becomes plain text.
 
     An image becomes text, because rich would draw it before its paragraph. `meta["target"]` of a token is the
     target as written.

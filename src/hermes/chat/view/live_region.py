@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 TOGETHER, SHOWN = "\x1b[?2026h", "\x1b[?2026l"
 BEGIN, END = "\x1b[?25l\x1b[?2004h", "\x1b[?25h\x1b[?2004l"
-"""Hide the cursor and mark pasted text while the region has content. Without the mark, each line of a paste would
-be an input of its own."""
+"""`BEGIN` hides the cursor and turns on the marking of pasted text while the region has content. Without the
+marking, each line of a paste would be a separate input. `END` reverts both."""
 CLEAR_BELOW = "\x1b[J"
 
 
@@ -21,17 +21,17 @@ class Region:
     """The live region: the last lines of the screen, redrawn until they are finished. All other output is
     written once.
 
-    Each drawing is one write within a synchronised update, so that nothing flickers.
+    The region is redrawn in one write within a synchronised update, so that nothing flickers.
     """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._widths: list[int] = []
-        """The widths of the drawn lines. They determine the number of rows, even if the window has become
-        narrower."""
+        """The widths of the drawn lines. From them, the number of screen rows is computed, even if the window
+        has become narrower since."""
 
     def draw(self, *parts: RenderableType) -> None:
-        """Replace the content of the region. If it is higher than the window, only its end is shown."""
+        """Replace the content of the region. If the content is taller than the window, only its end is shown."""
         self.commit((), parts)
 
     def commit(self, finished: Sequence[RenderableType], open_parts: Sequence[RenderableType] = ()) -> None:
@@ -65,7 +65,7 @@ class Region:
         return style.render(segment.text, color_system=colours)
 
     def _format_erasure(self) -> str:
-        """Return the escape sequence that moves to the first line of the region and clears it."""
+        """Return the escape sequence that moves to the first line of the region and clears the region."""
         width = max(1, self._console.size.width)
         rows = sum(max(1, -(-line // width)) for line in self._widths)
         return f"\x1b[{rows}F{CLEAR_BELOW}" if rows else ""

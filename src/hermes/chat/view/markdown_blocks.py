@@ -1,4 +1,4 @@
-"""Incremental Markdown: finds the finished blocks of a text stream, so that they are drawn only once."""
+"""Incremental Markdown: finds the finished blocks of a text stream, so that each block is drawn only once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Blocks:
         return "".join(lines[:line])
 
     def take_rest(self) -> str:
-        """Return the open part at the end of the text."""
+        """Return the remaining open part. Called at the end of the text."""
         last, self.open = self.open, ""
         return last
 

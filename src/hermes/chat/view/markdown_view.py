@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from rich.markdown import Markdown, MarkdownElement
 
 NARROWEST = 16
-"""The minimum width of a list item or quote, in terminal cells. Below it, nothing is indented further."""
+"""The minimum width of a list item or quote, in terminal cells. Deeper levels that would be narrower are not
+indented further."""
 CELLS_PER_COLUMN = 8
-"""A table with fewer cells per column is shown row by row."""
+"""The minimum number of terminal cells per table column. A table with less room is shown row by row."""
 
 
 def make_markdown(text: str, *, clickable: bool = True) -> Markdown:
@@ -63,7 +64,8 @@ def _split_blocks(tokens: Sequence[Token]) -> Iterator[list[Token]]:
 
 
 def _keep_source(block: list[Token], lines: Sequence[str]) -> list[Token]:
-    """Return the block, or its source lines as plain text if the block lacks some of their text."""
+    """Return the block. If the parsed block lacks some of the source text, return its source lines as plain
+    text instead."""
     first, end = block[0].map or (0, 0)
     source = "\n".join(lines[first:end])
     if has_same_text(source, "".join(_iterate_texts(block))):

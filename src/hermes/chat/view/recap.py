@@ -52,7 +52,8 @@ def make_recap(rows: Sequence[Row]) -> Recap:
 
 
 def _split_exchanges(rows: Sequence[Row]) -> list[list[Row]]:
-    """Split rows into exchanges. Visible rows before the first message of a person are an exchange, too."""
+    """Split rows into exchanges. Visible rows before the person's first message form an exchange of their
+    own."""
     exchanges: list[list[Row]] = []
     for row in rows:
         if row.get("role") == "user" or not exchanges:
@@ -180,8 +181,8 @@ def _shorten(text: str) -> str:
 def format_farewell(
     session_id: str, title: str | None, seconds: float, rows: Sequence[dict[str, Any]]
 ) -> list[str]:
-    """Return the lines of the farewell. `rows` are the messages of the conversation; without any, there is
-    nothing to resume."""
+    """Return the lines of the farewell. `rows` are the messages of the conversation. If there are none, the
+    farewell does not say how to resume."""
     if not rows:
         return ["Goodbye."]
     by_person = sum(1 for row in rows if row.get("role") == "user")
@@ -198,7 +199,7 @@ def format_farewell(
 
 
 def format_duration(seconds: float) -> str:
-    """`1h 2m 3s`, `2m 3s`, `3s`."""
+    """Format a duration: `1h 2m 3s`, `2m 3s` or `3s`."""
     whole = max(0, int(seconds))
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
     if hours:

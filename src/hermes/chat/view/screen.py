@@ -1,4 +1,4 @@
-"""The screen of the chat. Foreign text is escaped here and not by later code.
+"""The screen of the chat. Foreign text is escaped here; code that runs later does not escape it.
 
 On a terminal, an answer is Markdown: finished blocks are written once, and only the open block is redrawn. On
 other outputs, it is plain text, written when a block is complete.
@@ -40,7 +40,8 @@ GOLD, GREEN = "#ffd700", "#5fd75f"
 REDRAWN_EVERY_S = 0.05
 WAITING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 GAP, LEAST_FLEXIBLE = 2, 16
-"""The space between the columns of a table, and the width below which a table leaves out columns."""
+"""The space between the columns of a table, and the minimum width of its flexible column. If the flexible
+column would be narrower, optional columns are left out."""
 
 
 class RunningCall(NamedTuple):
@@ -78,16 +79,16 @@ class Screen:
     # ---------------------------------------------------------------- lines
 
     def print_line(self, text: str = "", style: str = "") -> None:
-        """Print one or more lines. Markup in them is not interpreted."""
+        """Print one or more lines. Rich markup in the text is not interpreted."""
         self.console.print(Text(make_readable(text), style))
 
     def show(self, *parts: RenderableType) -> None:
-        """Print parts that are escaped already."""
+        """Print parts that have already been escaped."""
         for part in parts:
             self.console.print(part)
 
     def print_input(self, text: str) -> None:
-        """Print an input that was not typed at the prompt, in the form of the prompt."""
+        """Print an input that was not typed at the prompt, in the style of the prompt."""
         self.console.print(Text.assemble(("❯ ", f"bold {GOLD}"), make_readable(text)))
 
     def print_problem(self, text: str) -> None:
@@ -123,8 +124,8 @@ class Screen:
         flexible: int = 0,
         optional: Sequence[int] = (),
     ) -> None:
-        """Print a table. In a narrow window the column `flexible` is cut, and the columns `optional` are left
-        out, the first of them first. All other columns are shown in full."""
+        """Print a table. In a narrow window, the column `flexible` is cut, and the columns `optional` are
+        left out one by one, in the given order. All other columns are shown in full."""
         from rich.table import Table
 
         texts = [[Text(make_printable(cell)) for cell in row] for row in (heads, *rows)]
@@ -252,7 +253,7 @@ class Screen:
                 self._commit(Text(make_readable(f"✗ {why}"), "bold red"))
 
     def end(self, used: events.Counted | None = None) -> None:
-        """End the display of a turn, for any outcome. Print the usage."""
+        """End the display of a turn, whatever its outcome. Print the usage."""
         unfinished, self._running, self._waiting = self._running, [], False
         self._end_text()
         for running in unfinished:  # the call may still have had effects
@@ -261,7 +262,7 @@ class Screen:
             self.print_note(f"{format_usage(used)} · {time.monotonic() - self._started_at:.1f}s")
 
     def show_typed(self, typed: TypedText) -> None:
-        """Show the text that is typed during an answer, below it."""
+        """Show, below the answer, the text that is typed while the answer is made."""
         if typed != self._typed:
             self._typed = typed
             if self._waiting and self._can_draw:
@@ -343,8 +344,8 @@ class Screen:
             self.tick()
 
     def _reclassify(self, text: str) -> None:
-        """Show text as folded reasoning that was shown as the answer before. Finished blocks stay on the
-        screen."""
+        """Treat `text`, which was shown as the answer, as reasoning: it will be shown folded. Blocks that are
+        already finished stay on the screen."""
         self._blocks = Blocks()
         if self._has_blocks:
             self._commit(Text("∴ the text above is reasoning; the answer follows", "dim"))

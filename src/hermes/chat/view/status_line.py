@@ -1,7 +1,7 @@
 """The status below a running answer: the elapsed time, how to stop, and the text that is typed meanwhile.
 
-Each line takes one row of the screen. A line that does not fit is cut: a typed line at its beginning, because
-the person types at its end.
+Each line takes one row of the screen. A line that does not fit is cut at its end; a line that is being typed
+is cut at its beginning, because the person types at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hermes.text import format_count, make_printable
 
 GOLD = "#ffd700"
 MOST_SENT = 3
-"""The maximum number of lines that wait to be sent and are shown."""
+"""The maximum number of waiting inputs that are shown."""
 ELLIPSIS = "…"
 
 
@@ -26,7 +26,7 @@ class TypedText(NamedTuple):
     """The text that was typed during an answer."""
 
     sent: tuple[str, ...] = ()
-    """The inputs that Enter has ended. They are sent one by one after the answer."""
+    """The inputs that were completed with Enter. They are sent one by one after the answer."""
     line: str = ""
     """The input that is being typed."""
 
@@ -37,7 +37,7 @@ NOTHING_TYPED = TypedText()
 def view_status(
     spinner: str, seconds: float, typed: TypedText, *, is_stopping: bool, height: int
 ) -> Iterator[Text | LineEnd]:
-    """Yield the lines of the status. In a window of little height, fewer waiting inputs are shown."""
+    """Yield the lines of the status. If the window has few rows, fewer waiting inputs are shown."""
     most_sent = max(0, min(MOST_SENT, height - 6))
     state = "stopping …" if is_stopping else "Ctrl-C stops"
     yield Text(f"{spinner} {format_duration(seconds)} · {state}", "dim", no_wrap=True, overflow="ellipsis")
