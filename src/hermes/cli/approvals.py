@@ -1,4 +1,4 @@
-"""`hermes approvals`: list and revoke what the agent may do in a project without asking."""
+"""`hermes approvals`: list and revoke the actions that the agent may perform in a project without asking."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`hermes` and `hermes chat`: start a conversation, continue one, or ask one question.
 
-`hermes.cli.io.command_line` prepares the arguments: a title after `-c` or `-r` and a question need no flag or
-quotes.
+`hermes.cli.io.command_line` prepares the arguments, so that a question needs neither a flag nor quotes, and a
+title after `-c` or `-r` needs no quotes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MISSING = "the chat is not installed; install it with: {}"
 NEEDS_QUESTION = "--json needs -q"
 WAITS_SILENTLY_S = 3.0
 STDIN = "-"
-"""The question that stands for standard input."""
+"""The question `-` means that the question is read from standard input."""
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -56,7 +56,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def add_main_options(parser: argparse._ActionsContainer) -> None:
-    """Add the question and the flags that `hermes --help` shows too."""
+    """Add the question and the flags that are also listed by `hermes --help`."""
     parser.add_argument(
         "question",
         nargs="*",
@@ -179,8 +179,9 @@ def _read_stdin() -> str:
 
 @contextmanager
 def _open_store(arguments: argparse.Namespace) -> Iterator[SessionDB]:
-    """Open the store with a spool for writes that it cannot take. For an incognito conversation, open it
-    read-only. Nothing is created to continue a conversation."""
+    """Open the store. Writes that the store cannot accept go to a spool. For an incognito conversation, the
+    store is opened read-only. If the store does not exist, an incognito or resumed conversation does not
+    create it; an empty temporary store is used instead."""
     from hermes.db.session_db import SessionDB
 
     path = get_store_path(arguments)
@@ -200,7 +201,7 @@ def _open_store(arguments: argparse.Namespace) -> Iterator[SessionDB]:
 
 @contextmanager
 def _open_empty_store() -> Iterator[SessionDB]:
-    """Open an empty temporary store for search tools if there is no store. It is deleted afterwards."""
+    """Open an empty temporary store, for use when there is no store. It is deleted afterwards."""
     import tempfile
 
     from hermes.db.session_db import SessionDB

@@ -2,8 +2,8 @@
 demand.
 
 A group of commands is a table of names. The module of a command has `define(parser, words)`, which adds the
-arguments and sets the function to `run`. A module is imported only if its command was typed, so `hermes
-sessions list` imports nothing else.
+arguments and sets the function to `run`. A module is imported only if its command was typed: `hermes sessions
+list` imports no other command.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from hermes.cli.io import output
 
 STORE_HELP = "use another store than that of the home"
 HELP_COLUMN = 30
-"""Where explanations begin in help texts, unless a flag is longer."""
+"""The column at which explanations begin in help texts, unless a flag is longer."""
 MOST_ROWS = 1_000_000_000
 LARGEST_ID = 2**63 - 1
 
 Run = Callable[[argparse.Namespace], int]
 Words = Sequence[str] | None
-"""The words typed after the name of a command, without flags. None loads every command, for listings of all
-commands."""
+"""The words typed after the name of a command, without flags. With None, every command is loaded, for lists
+of all commands."""
 
 
 class Access(Enum):
@@ -43,12 +43,13 @@ class Access(Enum):
 
 class Command(NamedTuple):
     module: str
-    """The module with `define(parser, words)`. After a colon: the name of another function to use instead."""
+    """The module with `define(parser, words)`. A name after a colon is a function to call instead of
+    `define`."""
     summary: str
     access: Access | None = None
     """Every command must set this. A command without a value is treated as `PERSON`."""
     reads_with: tuple[str, ...] = ()
-    """Arguments (by `dest`) with which a `PERSON` command changes nothing, such as `dry_run`."""
+    """Arguments (by `dest`) that turn a `PERSON` command into one that changes nothing, such as `dry_run`."""
     person_with: tuple[str, ...] = ()
     """Arguments (by `dest`) that make a command a `PERSON` command."""
 
@@ -83,8 +84,8 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(USAGE)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse the arguments. Unknown arguments are reported by the parser of the command, so that its help
-        is named."""
+        """Parse the arguments. An unknown argument is reported by the parser of the sub-command, so that the
+        error names the help of that sub-command."""
         if args is not None and "--json" in args:
             from hermes.cli.io.json_fields import join_fields
 
@@ -109,7 +110,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_commands(parser: argparse.ArgumentParser, commands: Mapping[str, Command], words: Words) -> None:
-    """Add commands to a parser. If none is named, the parser prints its help."""
+    """Add commands to a parser. If the user names none of them, the parser prints its help."""
 
     def show_help(_: argparse.Namespace) -> int:
         output.print_lines(parser.format_help().splitlines())
@@ -130,13 +131,13 @@ def add_commands(parser: argparse.ArgumentParser, commands: Mapping[str, Command
 
 
 def add_store_option(parser: argparse.ArgumentParser, run: Run) -> None:
-    """Add the options of a command that uses a store: that of the home, or another file."""
+    """Add the options of a command that uses a store: the store of the home, or another file."""
     parser.set_defaults(run=run)
     parser.add_argument("--store", type=Path, metavar="FILE", help=STORE_HELP)
 
 
 def add_json_option(parser: argparse.ArgumentParser, fields: Sequence[str] = ()) -> None:
-    """Add `--json` or, if the command names its fields, `--json [FIELDS]`."""
+    """Add `--json`. If `fields` are given, add `--json [FIELDS]` instead."""
     if not fields:
         parser.add_argument("--json", action="store_true", help="print JSON for programs")
         return
@@ -174,12 +175,13 @@ def parse_row_count(text: str) -> int:
 
 
 def parse_offset(text: str) -> int:
-    """Parse a number of rows to leave out: 0 or more."""
+    """Parse the number of rows to skip: 0 or more."""
     return _parse_whole_number(text, MOST_ROWS, least=0)
 
 
 def parse_message_id(text: str) -> int:
-    """Parse a message id: any id that the store can assign, also with the `#` that transcripts print before it."""
+    """Parse a message id: any id that the store can assign, with or without the `#` that transcripts print
+    before it."""
     return _parse_whole_number(text.removeprefix("#"), LARGEST_ID)
 
 

@@ -137,7 +137,7 @@ def print_offers(arguments: argparse.Namespace) -> int:
 
 
 def _unquote(word: str) -> str:
-    """Return a word as the shell will read it. Its last quote may still be open."""
+    """Return a word as the shell will read it. A quotation mark may still be open at its end."""
     import shlex
 
     for closing in ("", "'", '"'):
@@ -149,7 +149,7 @@ def _unquote(word: str) -> str:
 
 
 def _find_parser(make_parser: MakeParser, done: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser of the command typed so far."""
+    """Return the parser of the command that has been typed so far."""
     names = [
         command.dest for group in _list_subparsers(make_parser([])) for command in group._choices_actions
     ]
@@ -205,7 +205,8 @@ def _list_offers(
 
 
 def _list_fields(flag: JsonAction, begun: str) -> list[str]:
-    """Return the list of JSON fields typed so far, extended by one field in each possible way."""
+    """Return the completions of a comma-separated list of JSON fields: the complete fields typed so far,
+    followed by one more field."""
     *typed, _unfinished = begun.split(",")
     return [",".join((*typed, field)) for field in flag.fields if field not in typed]
 
@@ -222,7 +223,8 @@ def _list_choices(flag: argparse.Action, begun: str) -> Iterable[Any]:
 
 
 def _list_settings() -> Iterator[tuple[str, str]]:
-    """Yield every setting and its meaning. A secret is named by its environment variable, which can be set."""
+    """Yield every setting and its meaning. A secret is listed under its environment variable, because it is
+    set by that name."""
     from hermes.config.key_lookup import find_setting, find_variable, list_keys
 
     for key in list_keys():
@@ -231,7 +233,8 @@ def _list_settings() -> Iterator[tuple[str, str]]:
 
 
 def _list_values(parser: argparse.ArgumentParser, key: str) -> Iterator[tuple[str, str]]:
-    """Yield the values of a setting that has a fixed set of values, if the command takes a value."""
+    """Yield the possible values of a setting that has a fixed set of values, if the command accepts
+    a value."""
     from hermes.config.key_lookup import find_key, find_setting
 
     setting = find_setting(key) or find_setting(find_key(key) or "")
@@ -244,8 +247,8 @@ def _filter_by_prefix(offered: Iterable[tuple[str, str]], begun: str) -> Iterato
 
 
 def _offer_from_store(offers: Offers, done: Sequence[str], begun: str) -> Iterable[tuple[str, str]]:
-    """Return completions from the store named by `--store`, or from the home's store. Return nothing if it
-    does not exist."""
+    """Return completions from the store named by `--store`, or otherwise from the home's store. Return
+    nothing if that store does not exist."""
     stores = [Path(value) for flag, value in pairwise(done) if flag == "--store"]
     store = stores[-1] if stores else home.get_default_db_path()
     return offers(store, begun) if store.exists() else ()
@@ -280,7 +283,7 @@ def _open_store(store: Path) -> SessionDB:
 
 
 def _make_offer(row: dict[str, Any], begun: str) -> tuple[str, str]:
-    """Complete to the title if the typed text begins it, otherwise to the id."""
+    """Complete to the title if it begins with the typed text, otherwise to the id."""
     if row["title"] and row["title"].lower().startswith(begun.lower()):
         return row["title"], row["id"]
     return row["id"], row["title"] or row["preview"]

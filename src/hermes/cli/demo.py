@@ -31,7 +31,7 @@ STILL_SIZE = (100, 26)
 class Step(NamedTuple):
     heading: str
     words: tuple[str, ...]
-    """The command. Its output is shown."""
+    """The words of the command whose output is shown."""
     more: tuple[str, ...] = ()
     """A second command on the same screen."""
 
@@ -54,7 +54,8 @@ STEPS = (
     Step("Usage and costs:", ("insights",)),
 )
 ASK, RESUME, BROWSE = (QUESTION,), ("-c", "refactoring auth"), ("sessions", "browse")
-"""The commands that read the keyboard. The demo shows their screens itself."""
+"""The commands that read the keyboard. The demo does not start them as commands, but shows their screens
+itself."""
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -123,7 +124,7 @@ def _show(words: tuple[str, ...], arguments: argparse.Namespace) -> None:
 
 
 def _show_chat(words: tuple[str, ...]) -> None:
-    """Print what the chat shows for a question or when a conversation is continued. No input is read."""
+    """Print what the chat shows for a question, or when a conversation is resumed. No input is read."""
     import asyncio
 
     from hermes.agent.components import ModelChoice
@@ -152,7 +153,7 @@ def _show_chat(words: tuple[str, ...]) -> None:
 
 
 def _show_browser() -> None:
-    """Open the browser or, without a screen, print its first screen."""
+    """Open the browser. Without a screen, print its first screen instead."""
     from hermes.browser import browse, draw
     from hermes.db.session_db import SessionDB
 
@@ -176,7 +177,8 @@ def _pause_before_browser() -> bool:
 
 @contextmanager
 def _set_environment(**variables: str) -> Iterator[None]:
-    """Set variables and restore them afterwards: the first run continues after the tour."""
+    """Set environment variables during the block, and restore them afterwards, because the first run
+    continues after the tour."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -207,8 +209,8 @@ def _make_home(keep: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _exit_on_signals() -> Iterator[None]:
-    """Exit on SIGTERM and SIGHUP by an exception, so that the temporary home is deleted. Ignored signals stay
-    ignored."""
+    """Turn SIGTERM and SIGHUP into an exception, so that the temporary home is deleted on exit. Signals that
+    were ignored stay ignored."""
     handled = [number for number in ENDINGS if signal.getsignal(number) == signal.SIG_DFL]
 
     def end(number: int, _: object) -> None:

@@ -11,7 +11,7 @@ DONE, REFUSED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 class Refused(HermesError):
-    """The command refuses to run. The message gives the reason, and each line of `details` may help."""
+    """The command refuses to run. The message gives the reason; `details` are further lines that may help."""
 
     def __init__(self, message: str, details: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -24,7 +24,7 @@ class WrongUsage(HermesError):
 
 @contextmanager
 def suggest_force() -> Iterator[None]:
-    """Mention `--force` in the error if a file exists and is not overwritten."""
+    """If the block fails because a file exists, mention `--force` in the error."""
     try:
         yield
     except OutputExists as problem:

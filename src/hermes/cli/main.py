@@ -67,8 +67,8 @@ COMMANDS = {
 
 
 OBJECTS_BETWEEN_COLLECTIONS = 50_000
-"""A short command creates fewer objects. Searching the imported modules for reference cycles would take a
-tenth of its time."""
+"""The garbage collector runs only after this many new objects. A short command creates fewer, and so does not
+spend a tenth of its time on searching the imported modules for reference cycles."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -146,7 +146,8 @@ def _check_question(words: Sequence[str]) -> None:
 
 
 def _use_store(arguments: argparse.Namespace, store: Path) -> None:
-    """Apply `--store` before the command. The same flag behind the command wins."""
+    """Apply a `--store` that is before the command. If `--store` is also given after the command, that value
+    is used."""
     if not hasattr(arguments, "store"):
         name = getattr(arguments, "command_name", "hermes")
         raise WrongUsage(f"`{name}` uses no store, so --store does not apply (see '{name} --help')")
@@ -155,7 +156,8 @@ def _use_store(arguments: argparse.Namespace, store: Path) -> None:
 
 
 def _refuse_tool_caller(arguments: argparse.Namespace) -> None:
-    """Refuse a command that is reserved for a person (`Command.access`) if a tool of the agent started it.
+    """If a tool of the agent started this command, refuse it if it is reserved for a person
+    (`Command.access`).
 
     This prevents a model from changing settings or granting access, by mistake or when manipulated. It does
     not protect against a hostile program; the sandbox of the tools does.
@@ -176,7 +178,7 @@ def _refuse_tool_caller(arguments: argparse.Namespace) -> None:
 
 
 def make_parser(words: Words) -> Parser:
-    """Return the parser of the whole command, with only the sub-commands that `words` name."""
+    """Return the parser of `hermes`, with only those sub-commands that occur in `words`."""
     parser = Parser(
         prog="hermes",
         usage="hermes [QUESTION] [-c [ID|TITLE]] [-r ID|TITLE] [-q QUESTION] ...\n       hermes COMMAND ...",

@@ -1,6 +1,6 @@
 """`hermes memory` and `hermes skills`: read and edit the agent's memory and skills.
 
-The files may be encrypted with the store. Then an editor alone cannot open them.
+If the store is encrypted, these files may be encrypted too. An editor alone cannot open them then.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _add_person_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _find_folder(arguments: argparse.Namespace, name: str) -> Path | None:
-    """Return the folder of a person's memory or skills, or None for those of the home."""
+    """Return the folder of a person's memory or skills, or None for the memory or skills of the home."""
     if arguments.person is None:
         return None
     people = home.get_hermes_home() / "people"

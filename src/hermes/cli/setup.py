@@ -36,7 +36,7 @@ from hermes.config.settings_schema import SETTINGS
 from hermes.text import format_count, make_printable
 
 OWN_KEY = "HERMES_MODEL_API_KEY"
-"""The variable for the key of an address that is not a known provider."""
+"""The variable for the key of an address that belongs to no known provider."""
 MOST_SHOWN = 30
 TEST = "Answer with the single word OK."
 Main = Callable[[Sequence[str]], int]
@@ -54,11 +54,11 @@ WHAT = "Hermes talks with an AI model and keeps every conversation: searchable, 
 class Endpoint(NamedTuple):
     base_url: str
     key_env: str | None = None
-    """Set only if it differs from the variable that belongs to the address."""
+    """The variable that contains the key. Set only if it is not the usual variable for the address."""
     key: str | None = None
     new_key: bool = False
     models: tuple[str, ...] | None = None
-    """None if the models were not requested yet."""
+    """The models that the endpoint offers. None if they have not been requested yet."""
 
 
 Offer = tuple[str, Callable[[], Endpoint | None]]
@@ -103,7 +103,7 @@ def run_setup(arguments: argparse.Namespace) -> int:
 
 
 def _read_arguments(arguments: argparse.Namespace) -> Endpoint:
-    """Return the endpoint named by the flags, after checking them."""
+    """Check the flags and return the endpoint that they name."""
     from hermes.agent.models.choice import choose_endpoint
 
     for flag, value, kind in (
@@ -133,7 +133,7 @@ def _ask_endpoint() -> Endpoint | None:
 
 
 def _list_found() -> list[Offer]:
-    """Return what can be used at once: the addresses and keys of the environment, and servers on this
+    """Return what can be used at once: addresses and keys found in the environment, and servers found on this
     machine."""
     named: list[Offer] = []
     ready: list[Offer] = []
@@ -212,7 +212,7 @@ def _choose_model(chosen: Endpoint, asking: bool) -> str:
 def _try_model(model: str, chosen: Endpoint, *, keeps_anyway: bool) -> None:
     """Send the model a short test question and print its answer.
 
-    Raise Refused if there is no answer, unless the user keeps the settings anyway.
+    Raise Refused if there is no answer, unless the user decides to keep the settings anyway.
     """
     import asyncio
 
@@ -269,7 +269,7 @@ def _save(model: str, chosen: Endpoint) -> int:
 
 
 def _save_local(no_test: bool) -> int:
-    """Choose the small local model, which a wheel provides, if it is installed."""
+    """Choose the small local model, if it is installed. The model is provided by a separate wheel."""
     if not local.is_installed():
         raise Refused(
             f"{local.NAME} is not installed; nothing was changed. To install it:", local.HOW_TO_INSTALL

@@ -1,4 +1,4 @@
-"""The entry point of the installed `hermes`. Ctrl-C during the imports also prints the one-line message."""
+"""The entry point of the installed `hermes`. Ctrl-C prints the one-line message even during the imports."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ def get_store_path(arguments: argparse.Namespace) -> Path:
 
 
 def require_store(arguments: argparse.Namespace) -> Path:
-    """Return the path of the store. Raise Refused if it does not exist: only a conversation or an import
-    creates a store."""
+    """Return the path of the store. Raise Refused if it does not exist, because only a conversation or an
+    import creates a store."""
     path = get_store_path(arguments)
     if path.exists():
         return path
@@ -33,7 +33,7 @@ def require_store(arguments: argparse.Namespace) -> Path:
 
 
 def describe_missing_store(arguments: argparse.Namespace) -> list[str]:
-    """Return the message that there is no store and, for the store of the home, how to create one."""
+    """Return the message that the store does not exist. For the store of the home, add how to create it."""
     path = get_store_path(arguments)
     lines = [f"there is no store at {path}"]
     if arguments.store is not None:
@@ -46,7 +46,7 @@ def describe_missing_store(arguments: argparse.Namespace) -> list[str]:
 
 @contextmanager
 def open_store(arguments: argparse.Namespace, *, makes: bool = False) -> Iterator[SessionDB]:
-    """Open the store, read-only if it cannot be written. It is created only with `makes`."""
+    """Open the store, read-only if it cannot be written. A missing store is created only with `makes`."""
     from hermes.db.session_db import SessionDB
 
     path = get_store_path(arguments) if makes else require_store(arguments)
@@ -90,8 +90,8 @@ def read_trash_days() -> float:
 
 
 def describe_trashed(db: SessionDB, name: str) -> list[str]:
-    """Return how to restore a conversation, if exactly this id or title is in the trash; otherwise an empty
-    list."""
+    """If exactly this id or title is in the trash, return a line that says how to restore it; otherwise an
+    empty list."""
     if not any(name in (*row["sessions"], row["title"]) for row in db.list_trash()):
         return []
     from shlex import quote
@@ -105,9 +105,11 @@ def find_session(
     """Return the id of a session named by its id, the beginning of its id, or a title. `latest` is the last
     conversation of the terminal, unless `in_full`.
 
-    A title means the last session of its conversation or, with `segment`, the session that has the title.
-    With `in_full`, part of a title is not enough: in a script, the same part could name another session after
-    a deletion.
+    A title stands for the last session of its conversation. With `segment`, it stands for the session that
+    has this title.
+
+    With `in_full`, a part of a title is refused. A script could otherwise hit another session with the same
+    part after a deletion.
     """
     name = words if isinstance(words, str) else " ".join(words)
     named = db.named(name)

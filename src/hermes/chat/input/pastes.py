@@ -63,7 +63,8 @@ class Pastes:
         return text if len(text) <= LONGEST_EDITED else self._add(text)
 
     def collapse_ranges(self, text: str, ranges: Iterable[Range]) -> str:
-        """Return a text from an earlier chat with each of its pastes, given by `ranges`, replaced by a mark."""
+        """Return a text from an earlier chat with each of its pastes, given by `ranges`, replaced
+        by a mark."""
         parts, at = list[str](), 0
         for start, end in ranges:
             if at <= start < end <= len(text):

@@ -31,7 +31,7 @@ class Region:
         has become narrower since."""
 
     def draw(self, *parts: RenderableType) -> None:
-        """Replace the content of the region. If the content is taller than the window, only its end is shown."""
+        """Replace the content of the region. If it is taller than the window, only its end is shown."""
         self.commit((), parts)
 
     def commit(self, finished: Sequence[RenderableType], open_parts: Sequence[RenderableType] = ()) -> None:

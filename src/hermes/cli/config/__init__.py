@@ -1,6 +1,6 @@
 """`hermes config get | set | unset | list | edit | path`.
 
-Owns the output of settings and their origin. Imports `hermes.config`, but no other command.
+Owns the output of settings and of where each one is set. Imports `hermes.config`, but no other command.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def print_path(_: argparse.Namespace) -> int:
 
 
 def _read_settings() -> Any:
-    """Return all settings. Print a warning about unknown ones."""
+    """Return all settings. Print a warning about unknown settings."""
     from hermes.config.settings import read_settings
 
     settings = read_settings()
@@ -123,7 +123,8 @@ def _read_settings() -> Any:
 
 
 def _is_secret(name: str) -> bool:
-    """Return whether the name is a variable with a secret. Secrets are kept in .env and never shown."""
+    """Return whether `name` is a variable that contains a secret. Secrets are kept in .env and
+    never shown."""
     return name.endswith("_API_KEY") or (name.isupper() and "." not in name and is_secret_name(name))
 
 
@@ -152,8 +153,8 @@ def _make_row(key: str, settings: Any = None) -> dict[str, Any]:
 
 
 def _redact_row(key: str, value: Any, origin: str | None) -> dict[str, Any]:
-    """Return a row without secrets. A value that the file takes from a variable is shown as in the file:
-    `${NAME}`."""
+    """Return a row without secrets. If the file takes the value from a variable, the row shows `${NAME}`, as
+    the file does."""
     if origin == str(config_file.get_path()):
         written = config_file.get_value(config_file.read(), key)
         if "${" in str(written):
@@ -227,8 +228,8 @@ def change_setting(arguments: argparse.Namespace) -> int:
 
 
 def _make_file_only_error(key: str) -> Refused:
-    """Return the error for a platform's secret, which must be set in .env by its variable and not in
-    config.yaml."""
+    """Return the error for a platform's secret in config.yaml. The secret must be set in .env, under the name
+    of its variable."""
     from hermes.config.key_lookup import find_variable
     from hermes.gateway import registry
 

@@ -53,7 +53,7 @@ def edit_config(_: argparse.Namespace) -> int:
 
 
 def _find_problem(file: Path) -> str | None:
-    """Return what is wrong with hand-written settings, in one line, or None."""
+    """Return a one-line description of what is wrong with hand-written settings, or None."""
     from hermes.config.settings import make_settings
     from hermes.gateway.settings import parse_gateway_settings
 

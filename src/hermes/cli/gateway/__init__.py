@@ -35,7 +35,8 @@ COMMANDS = {
 
 
 def define(parser: argparse.ArgumentParser, words: Words) -> None:
-    """Define the sub-commands. Without a sub-command, the gateway runs with the options of `run`."""
+    """Define the sub-commands. Without a sub-command, `hermes gateway` acts as `hermes gateway run` and
+    accepts its options."""
     add_commands(parser, COMMANDS, words)
     if words is None or not words or words[0] not in COMMANDS:
         from hermes.cli.gateway import run

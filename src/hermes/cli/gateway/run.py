@@ -62,7 +62,7 @@ def _has_packages() -> bool:
 
 
 def _list_ways() -> list[str]:
-    """Describe how to set up a platform, for a user who has none."""
+    """Return lines that explain how to set up a platform, for a user who has set up none."""
     needs = (
         f"{platform.title}: {', '.join(registry.list_missing(name, {}))}"
         for name, platform in registry.PLATFORMS.items()
@@ -71,7 +71,8 @@ def _list_ways() -> list[str]:
 
 
 def _record_start(settings: GatewaySettings) -> None:
-    """Record in the audit log who has access by the settings, so that edits of config.yaml are recorded too."""
+    """Record in the audit log who has access according to the settings, so that changes made by editing
+    config.yaml are recorded too."""
     for name, platform in settings.platforms.items():
         audit_log.record(
             "gateway.start",
@@ -83,7 +84,8 @@ def _record_start(settings: GatewaySettings) -> None:
 
 
 def _find_ready(settings: GatewaySettings) -> dict[str, PlatformSettings]:
-    """Return the platforms that have all required settings. Report the others; they do not stop the gateway."""
+    """Return the platforms that have all required settings. Report the incomplete ones; the gateway starts
+    without them."""
     ready = {}
     for name, platform in settings.enabled.items():
         if missing := registry.list_missing(name, platform.more):

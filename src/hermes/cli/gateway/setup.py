@@ -30,7 +30,7 @@ from hermes.text import make_printable
 PATIENCE_S = 15
 UNIT_NAME = "hermes-gateway.service"
 SPARE_SECONDS = 15
-"""Seconds that systemd waits beyond the gateway's drain time before it kills the process."""
+"""Seconds that systemd waits after the gateway's drain time before it kills the process."""
 
 # These restrictions also apply to commands that an owner's agent runs, especially sudo.
 UNIT = """\
@@ -72,7 +72,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def list_flags() -> dict[str, tuple[str, str]]:
-    """Return the flags that answer the questions of all platforms, each with its metavar and help."""
+    """Return the flags that answer the setup questions of all platforms, each with its metavar and help."""
     flags = {"token": ("T", SECRET_HELP)}
     for name, platform in registry.PLATFORMS.items():
         for setting, question in _list_questions(name).values():
@@ -133,15 +133,15 @@ def _collect_values(platform: str, arguments: argparse.Namespace, asking: bool) 
 
 
 def _list_alternatives(platform: str, name: str) -> set[str]:
-    """Return the other settings that can replace this one."""
+    """Return the settings that can be given instead of the setting `name`."""
     return {other for names in registry.PLATFORMS[platform].needs if name in names for other in names} - {
         name
     }
 
 
 def _ask_value(name: str, setting: Setting, question: Question, value: str | None, asking: bool) -> str:
-    """Return the value from the command line or from the user. Generate one if it is empty and can be
-    generated."""
+    """Return the value from the command line, or ask the user for it. If the value is empty and can be
+    generated, generate it."""
     if value is None and not asking and not setting.is_secret:
         raise WrongUsage(f"--{question.flag.replace('_', '-')} is missing")
     while True:
@@ -189,7 +189,7 @@ def _try(platform: str, values: dict[str, str], asking: bool) -> None:
 
 
 def _save(platform: str, values: dict[str, str]) -> None:
-    """Write secrets to .env and all other values to config.yaml. A disabled platform is enabled."""
+    """Write secrets to .env and all other values to config.yaml. If the platform is disabled, enable it."""
     settings = registry.PLATFORMS[platform].settings
     plain = [name for name in values if not settings[name].is_secret]
     changes: list[tuple[str, object]] = [(f"platforms.{platform}.{name}", values[name]) for name in plain]
@@ -228,9 +228,9 @@ def _print_next_steps(platform: str, asking: bool) -> None:
 
 
 def check_connection(platform: str, values: Mapping[str, str]) -> str | None:
-    """Return the bot's name on the platform, or None if the platform has no such test.
+    """Test the connection. Return the bot's name on the platform, or None if the platform has no such test.
 
-    Raise `Refused` with the reason, without the secret, if the test fails.
+    If the test fails, raise `Refused` with the reason. The reason does not contain the secret.
     """
     identify = registry.PLATFORMS[platform].identify
     try:

@@ -80,15 +80,15 @@ def _make_report(settings: GatewaySettings, running: Status | None) -> dict[str,
 
 
 def _list_names(settings: GatewaySettings, running: Status | None) -> list[str]:
-    """Return the platforms that are set up here or run in the gateway. The gateway may have a different
-    environment."""
+    """Return the platforms that are set up here or run in the gateway. They can differ, because the gateway
+    may run with other environment variables."""
     return list(dict.fromkeys((*settings.platforms, *(running.platforms if running else ()))))
 
 
 def _describe_platform(
     name: str, settings: GatewaySettings, running: Status | None, people: dict[str, str]
 ) -> dict[str, Any]:
-    """Describe a platform, without its platform-specific settings, because they contain secrets."""
+    """Describe a platform. Its platform-specific settings are omitted, because they contain secrets."""
     platform = settings.platforms.get(name) or PlatformSettings(name)
     last_state = running.platforms.get(name, {}) if running else {}
     error = last_state.get("error")
@@ -136,8 +136,8 @@ def _format_report(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _format_state(platform: dict[str, Any]) -> str:
-    """Format the state of a platform. The state that the gateway reported comes first, because only the
-    gateway may have the secret."""
+    """Format the state of a platform. The state reported by the gateway takes precedence, because the secret
+    may be known only to the gateway."""
     if platform["state"]:
         since = f" since {clock.format_relative(platform['since'], clock.now())}" if platform["since"] else ""
         return f"{platform['state']}{since}" + (f": {platform['error']}" if platform["error"] else "")

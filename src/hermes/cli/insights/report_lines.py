@@ -241,8 +241,8 @@ def _format_table(
     amounts: Sequence[float] = (),
     drawn: bool = False,
 ) -> Iterator[str]:
-    """Yield the lines of a table: a name, right-aligned numbers and, with `drawn`, a bar. Names get the
-    remaining width."""
+    """Yield the lines of a table: a name, right-aligned numbers and, if `drawn`, a bar. The name column gets
+    the width that the others leave."""
     left = room - sum(widths) - len(widths) - (DAY_BAR + 2 if drawn else 0)
     names = [make_printable(row[0]) for row in rows]
     width = min(left, max(measure_text(text) for text in (headings[0], *names)))
@@ -263,8 +263,8 @@ def _format_numbers(cells: Iterable[str], widths: Iterable[int]) -> str:
 
 
 def draw_bar(amount: float, most: float, width: int) -> str:
-    """Return a bar whose length is proportional to the amount, to an eighth of a column. A non-zero amount
-    has at least one block."""
+    """Return a bar whose length is proportional to the amount, accurate to an eighth of a column. A non-zero
+    amount has at least one block."""
     if not amount or not most:
         return ""
     eighths = max(8, round(8 * width * amount / most))

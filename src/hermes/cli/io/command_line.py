@@ -1,5 +1,5 @@
-"""The command line before argparse reads it: a question without a flag, flags without a command, `--store`
-before a command.
+"""Rewrites the command line before argparse reads it. A question may be given without a flag, flags without a
+command, and `--store` before a command.
 
 A question is one quoted argument or several words. An unquoted word that could be a mistyped command is
 refused, because a model would otherwise be asked to act on `hermes delete my project`.
@@ -19,7 +19,8 @@ CHAT, STORE, END_OF_FLAGS = "chat", "--store", "--"
 HELP = "(see 'hermes --help')"
 _COMMAND_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 NEAR_ENOUGH = 0.75
-"""The similarity of a first word that is a mistyped command, even if more words follow."""
+"""If the first of several words is at least this similar to a command, it is regarded as a mistyped
+command."""
 
 
 class TakenStore(NamedTuple):
@@ -28,7 +29,7 @@ class TakenStore(NamedTuple):
 
 
 def take_store(argv: Sequence[str], commands: Collection[str]) -> TakenStore:
-    """Take `--store FILE` out of the command line, if it stands before the command or its sub-command."""
+    """Remove `--store FILE` from the command line, if it is before the command or the sub-command."""
     rest, before = list(argv), list[str]()
     store: Path | None = None
     while rest:
@@ -44,9 +45,9 @@ def take_store(argv: Sequence[str], commands: Collection[str]) -> TakenStore:
 
 
 def insert_chat_command(argv: Sequence[str], commands: Collection[str]) -> list[str]:
-    """Return the arguments with `chat` inserted before a question or flags without a command.
+    """Return the arguments with `chat` inserted before a question, or before flags without a command.
 
-    Words of a conversation's name are joined.
+    The words of a conversation's name are joined to one argument.
     """
     if argv and argv[0] in commands and argv[0] != CHAT:
         return list(argv)
@@ -99,7 +100,8 @@ def check_question(words: Sequence[str], commands: Collection[str], subcommands:
 def _find_meant(
     word: str, commands: Collection[str], subcommands: Iterable[str], *, is_alone: bool
 ) -> str | None:
-    """Return the command that the word resembles. A word of a sentence must be more similar than a word alone."""
+    """Return the command that the word resembles. If the word is followed by others, it must be more similar
+    than a single word."""
     from difflib import get_close_matches
 
     lower = word.lower()

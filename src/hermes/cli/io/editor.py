@@ -15,7 +15,7 @@ USUAL = "vi"
 
 
 def find_editor(otherwise: str) -> str:
-    """Return the user's editor. Without a terminal, raise Refused with the alternative in `otherwise`."""
+    """Return the user's editor. Without a terminal, raise Refused; `otherwise` says what to do instead."""
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not named and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Refused(f"no editor is set, and the default ({USUAL}) needs a terminal; {otherwise}")
@@ -23,8 +23,8 @@ def find_editor(otherwise: str) -> str:
 
 
 def run_editor(named: str, file: Path, *, keeps_file: bool = True) -> None:
-    """Run the editor on a file. With `keeps_file`, the error of a failed editor says that its changes are
-    kept in the file."""
+    """Run the editor on a file. If the editor fails and `keeps_file` is set, the error says that the changes
+    are kept in the file."""
     import shlex
     import subprocess
 
@@ -42,7 +42,7 @@ def run_editor(named: str, file: Path, *, keeps_file: bool = True) -> None:
 def edit_file(file: Path, folder: Path) -> bool:
     """Let the user edit a file of the home, which may be encrypted. Return whether it was changed.
 
-    The editor works on a copy in a private folder, which also takes the editor's own files. The folder is
+    The editor works on a copy in a private folder, where it can also create its own files. The folder is
     removed afterwards. `folder` is the folder whose lock protects writes to the file.
     """
     from hermes.atomic_files import lock_private_folder, replace_file

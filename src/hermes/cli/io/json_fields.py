@@ -1,4 +1,5 @@
-"""The fields of JSON output: `--json id,title` prints only these fields. Times are also printed as ISO 8601."""
+"""The fields of JSON output: `--json id,title` prints only these fields. Times are also printed as
+ISO 8601."""
 
 from __future__ import annotations
 
@@ -19,13 +20,15 @@ TIMES = (
     "since",
     "until",
 )
-"""Fields that contain seconds since 1970. A field such as `last_active_iso` follows each of them."""
+"""Fields that contain seconds since 1970. Each is followed by its ISO 8601 form, in a field such as
+`last_active_iso`."""
 ISO = "_iso"
 FLAG = "--json"
 
 
 class JsonFields(NamedTuple):
-    """The fields to print, in this order. An empty tuple means all. The value of `--json` is true in any case."""
+    """The fields to print, in this order; an empty tuple means all fields. The object is true even then, so
+    that it can be tested like a flag."""
 
     names: tuple[str, ...] = ()
 
@@ -52,7 +55,7 @@ def make_field_parser(fields: Sequence[str]) -> Callable[[str], JsonFields]:
 
 
 def list_with_iso(fields: Iterable[str]) -> tuple[str, ...]:
-    """Return the fields with the ISO 8601 form of each time."""
+    """Return the fields. After each time field, the field with its ISO 8601 form is added."""
     return tuple(name for field in fields for name in ((field, field + ISO) if field in TIMES else (field,)))
 
 
@@ -95,7 +98,7 @@ def _is_list_of_fields(
 
 
 def select_fields(value: Any, chosen: object) -> Any:
-    """Return a row or a list of rows with the chosen fields, and with the ISO 8601 form of times."""
+    """Return a row or a list of rows with the chosen fields and, for each time, its ISO 8601 form."""
     if isinstance(value, list):
         return [select_fields(row, chosen) for row in value]
     if not isinstance(value, dict):
@@ -106,7 +109,8 @@ def select_fields(value: Any, chosen: object) -> Any:
 
 
 def add_iso_times(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with the ISO 8601 form after each time. It is null if there is no time."""
+    """Return a row with the ISO 8601 form after each time. The form is null if the time is missing or
+    invalid."""
     complete: dict[str, Any] = {}
     for name, value in row.items():
         complete[name] = value

@@ -1,6 +1,7 @@
-"""Questions at a plain terminal that one key answers. Keys pressed before the question was shown are discarded.
+"""Questions at a plain terminal that are answered with one key. Keys pressed before the question was shown
+are discarded.
 
-`hermes.terminal_input` describes how earlier and later keys are distinguished. The module needs only
+`hermes.terminal_input` describes how earlier and later keys are distinguished. This module needs only
 `termios`, so that short commands start fast.
 """
 
@@ -32,7 +33,7 @@ class _Resumed(Exception):
 
 
 def confirm(question: str) -> bool:
-    """Ask on the terminal of stdin. `y` and `n` answer at once. Enter, Esc and Ctrl-D mean no."""
+    """Ask a question on the terminal of stdin. `y` and `n` answer at once. Enter, Esc and Ctrl-D mean no."""
     return _ask(f"{question} [y/N] ", YES, NO, "y\n", "n\n")
 
 
@@ -42,7 +43,8 @@ def wait_for_next(hint: str) -> bool:
 
 
 def _ask(question: str, accepting: bytes, declining: bytes, accepted: str, declined: str) -> bool:
-    """Ask for one key. Esc declines too. `accepted` or `declined` is written after the answer."""
+    """Ask for one key. Esc declines, like the keys in `declining`. `accepted` or `declined` is written after
+    the answer."""
     with _open_screen() as screen:
         while True:
             try:
@@ -66,7 +68,8 @@ def discard_typeahead() -> None:
 
 
 def _discard(keyboard: int, screen: int) -> None:
-    """Read up to the terminal's reply, one byte at a time. Later bytes belong to the answer."""
+    """Discard input up to the terminal's reply. Read one byte at a time, because the bytes after the reply
+    belong to the answer."""
     is_asked = can_answer()
     if is_asked:
         _write(screen, REQUEST)
@@ -97,7 +100,7 @@ def _skip_sequence(keyboard: int) -> bool:
 
 
 def _read(keyboard: int, wait_s: float | None) -> bytes | None:
-    """Return the next byte, an empty value at the end of input, or None after the timeout."""
+    """Return the next byte, empty bytes at the end of input, or None after `wait_s` seconds."""
     if wait_s is not None and not select.select([keyboard], [], [], max(wait_s, 0))[0]:
         return None
     try:
@@ -113,7 +116,8 @@ def _write(screen: int, text: str) -> None:
 
 @contextmanager
 def _open_screen() -> Iterator[int]:
-    """Open the output for the question: stdout, or the terminal of stdin if stdout is not a terminal."""
+    """Open the output for the question: stdout, or the terminal that stdin reads from if stdout is not a
+    terminal."""
     sys.stdout.flush()
     if sys.stdout.isatty():
         yield sys.stdout.fileno()
@@ -130,7 +134,8 @@ def _open_screen() -> Iterator[int]:
 
 @contextmanager
 def _open_keyboard() -> Iterator[int]:
-    """Read the keyboard key by key without echo. The terminal is always restored, also after a signal."""
+    """Read the keyboard key by key, without echo. The mode of the terminal is always restored, even after a
+    signal."""
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
     quiet = termios.tcgetattr(keyboard)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from logging import Formatter
 
 MOST_TOLD = 20
-"""Maximum number of remarks of one kind that are printed. For the rest, only their number is printed."""
+"""Maximum number of remarks of one kind that are printed. Further remarks are only counted."""
 LONGEST_LINE = 300
 
 
@@ -27,7 +27,7 @@ def prepare_streams() -> None:
     """Prepare the standard streams.
 
     A character that the terminal cannot show is replaced by `?`. A closed standard stream is replaced by
-    /dev/null; otherwise the store could get its file descriptor and receive the output.
+    /dev/null; otherwise the store could be opened under the free file descriptor and receive the output.
     """
     logs.use_last_resort(_make_log_formatter)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -39,8 +39,8 @@ def prepare_streams() -> None:
 
 
 def _make_log_formatter() -> Formatter:
-    """Return the formatter for warnings without a handler. They contain names of files and sessions, and may
-    quote a server."""
+    """Return the formatter for warnings that no other handler shows. They are redacted and made printable,
+    because they contain names of files and sessions and may quote a server."""
     import logging
 
     from hermes.secrets import redact
@@ -63,16 +63,16 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def shorten_lines(lines: list[str]) -> list[str]:
-    """Return the lines in printable form. If there are too many, return the first ones and the number of the
-    rest."""
+    """Return the lines in printable form. If there are too many, return the first ones and a line with the
+    number of the others."""
     more = len(lines) - MOST_TOLD
     first = [make_printable(line, width_limit=LONGEST_LINE) for line in lines[:MOST_TOLD]]
     return [*first, f"and {more} more"] if more > 0 else first
 
 
 def get_terminal_width() -> int | None:
-    """Return the number of columns of the terminal, or None if stdout is a file or pipe, whose lines are not
-    cut."""
+    """Return the number of columns of the terminal. Return None if stdout is a file or pipe; its lines are
+    not cut."""
     if not sys.stdout.isatty():
         return None
     columns = os.environ.get("COLUMNS", "")
@@ -84,7 +84,8 @@ def get_terminal_width() -> int | None:
 
 
 def has_screen() -> bool:
-    """Return whether a full screen is available. Textual draws on stderr, so stderr must be a terminal too."""
+    """Return whether a full-screen program can run. Textual draws on stderr, so stderr must be a terminal
+    too."""
     streams = (sys.stdin, sys.stdout, sys.stderr)
     return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
 
@@ -115,7 +116,7 @@ def apply_style(text: str, *styles: str) -> str:
 
 
 def print_paged(lines: Iterable[str]) -> None:
-    """Print long output. On a terminal, it is shown in the user's pager."""
+    """Print long output. On a terminal, the user's pager shows it."""
     pager = _find_pager() if sys.stdout.isatty() else []
     if pager in ([], ["cat"]):
         print_lines(lines)
@@ -222,7 +223,7 @@ def _give_up_on_stdout(error: OSError) -> None:
 
 
 def silence_stdout() -> None:
-    """Redirect stdout to /dev/null, including the interpreter's flush at exit."""
+    """Redirect stdout to /dev/null, so that the interpreter's flush at exit does not fail either."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, sys.stdout.fileno())

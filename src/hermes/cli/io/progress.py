@@ -13,7 +13,7 @@ SECONDS = 0.1
 
 
 class Progress:
-    """`with Progress("Exporting", 1200) as bar: bar.step(3)`."""
+    """A progress bar, used as `with Progress("Exporting", 1200) as bar: bar.step(3)`."""
 
     def __init__(self, doing: str, total: int, *, is_visible: bool = True) -> None:
         self.doing = doing

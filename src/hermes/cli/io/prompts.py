@@ -19,7 +19,7 @@ def require_consent(question: str, *, yes: bool = False) -> None:
 
 
 def ask_line(question: str, otherwise: str = "") -> str:
-    """Ask for a line of text. `otherwise` replaces an empty line. The end of input raises Refused.
+    """Ask for a line of text. If the line is empty, return `otherwise`. The end of input raises Refused.
 
     At a terminal, text typed before the question was shown is discarded.
     """
@@ -49,8 +49,8 @@ def ask_hidden(question: str) -> str:
 
 
 def ask_choice(question: str, offered: Sequence[str], *, free: bool = False) -> int | str:
-    """Ask for a choice by number and return its index. Enter chooses the first. With `free`, any other text
-    is returned as typed."""
+    """Ask for a choice by number and return its index. Enter alone chooses the first. With `free`, any other
+    text is returned as typed."""
     for number, label in enumerate(offered, 1):
         print_lines(fold_line(f"  {number:>2}  {make_printable(label)}", indent=6))
     while True:

@@ -21,18 +21,19 @@ SKIN_TONES = range(0x1F3FB, 0x1F400)
 HANGUL_TAILS = range(0x1160, 0x1200)
 
 FIRST_KEEPS = 22
-"""Columns that the first of two texts keeps while the second is shown completely: the documented width of a
-title."""
+"""If a table has two flexible columns, the first is not cut below this width while the second can still be
+shown in full. It is the documented width of a title."""
 LEAST = (24, 14)
-"""Minimum width of a text that can be cut: while other columns can shrink, and on the narrowest terminals."""
+"""Minimum widths of a flexible column: the usual one, and one for very narrow terminals."""
 
 
 class Column(NamedTuple):
     heading: str
     width: int = 0
-    """Width in columns; 0 for the last column, which is as long as its text; -1 for a hidden column."""
+    """Width in terminal columns. 0 is for the last column, which is as long as its text; -1 hides
+    the column."""
     cut_width: int = 0
-    """Width in columns of a text that is cut because it does not fit; 0 means the full width."""
+    """Width to which a text is cut if it does not fit, in terminal columns. 0 means the full width."""
     marks_cut: bool = True
     """Whether `…` marks a text that was cut."""
 
@@ -51,11 +52,11 @@ def format_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], rule:
 
 
 def widen_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[Column]:
-    """Return the columns for a terminal of this width. Flexible columns grow up to their longest text, or
+    """Return the columns for a terminal of this `width`. Flexible columns grow up to their longest text, or
     shrink.
 
-    A column with unused width gives it up before any text is cut. The last column is never cut. If there is
-    not enough space for two flexible columns, the second is hidden (width -1).
+    Unused width of a column is used for other columns before any text is cut. The last column is never cut.
+    If there is not enough space for two flexible columns, the second is hidden (width -1).
     """
     longest = max(measure_text(make_printable(row[-1])) for row in rows)
     spare = width - longest - sum(column.width + 1 for column in columns[:-1])
@@ -96,8 +97,8 @@ def measure_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> i
 
 
 def _measure_column(column: Column, texts: Sequence[str]) -> int:
-    """Return the width of the heading and the texts. A text that is cut without a mark counts with its
-    visible part."""
+    """Return the width that the heading and the texts need. Of a text that is cut without a mark, only the
+    visible part counts."""
     taken = max(measure_text(make_printable(text)) for text in (column.heading, *texts))
     return taken if column.marks_cut else min(taken, max(column.cut_width, measure_text(column.heading)))
 
@@ -138,7 +139,8 @@ def _cut(text: str, room: int) -> tuple[str, int]:
 
 
 def _split_clusters(text: str) -> Iterator[tuple[str, int]]:
-    """Yield each visible character with its width in columns. It can consist of several code points."""
+    """Yield each visible character with its width in columns. A visible character can consist of several code
+    points."""
     cluster, width = "", 0
     for sign in text:
         if cluster and (cluster[-1] == JOINER or _is_attached(sign)):

@@ -93,7 +93,7 @@ def resume_chosen(chosen: str | None, arguments: argparse.Namespace) -> int:
 
 
 def _resume(session_id: str, store: Path | None) -> int:
-    """Replace this process with a chat in this session."""
+    """Replace this process with a chat that continues the session."""
     print_lines([f"Resuming session: {make_printable(session_id)}"])
     elsewhere = [] if store is None else ["--store", str(store)]
     os.execv(CHAT[0], [*CHAT, f"--resume={session_id}", *elsewhere])

@@ -1,8 +1,8 @@
-"""`hermes sessions delete | scrub`: move conversations to the trash or, with `--purge`, delete them permanently;
-remove a secret from all stored data.
+"""`hermes sessions delete | scrub`. `delete` moves conversations to the trash or, with `--purge`, deletes
+them permanently. `scrub` removes a secret from all stored data.
 
-A secret is typed at a prompt without echo or piped in. It is never an argument, because other programs and the
-shell's history would see it.
+A secret is typed at a prompt without echo or piped in. It is never an argument, because other programs and
+the shell's history would see it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def delete_sessions(arguments: argparse.Namespace) -> int:
 def _describe_deletion(going: list[Outline]) -> str:
     """Describe the sessions to be deleted, such as `schema migration #3 · 3 sessions, 14 messages`.
 
-    The full title shows a user who typed only a part of it which conversation is meant.
+    The title is given in full, so that a user who typed only a part of it sees which conversation is meant.
     """
     name = going[-1].title or going[0].title or going[0].preview or "—"
     messages = sum(outline.message_count for outline in going)

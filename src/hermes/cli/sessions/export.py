@@ -167,7 +167,7 @@ def _make_selection(arguments: argparse.Namespace) -> Selection:
 
 
 def _make_destination(arguments: argparse.Namespace, store: Path) -> Destination | None:
-    """Return the destination file or folder, or None for stdout or another stream."""
+    """Return the destination file or folder. Return None for stdout or another stream."""
     path = Path(arguments.output).expanduser()
     if arguments.output == STDOUT:
         return None
@@ -203,7 +203,8 @@ def _open_stream(output: str) -> Iterator[BinaryIO]:
 
 
 def _describe_place(result: Result, arguments: argparse.Namespace) -> str:
-    """Return the path of the only file in a folder, otherwise the path as typed."""
+    """If the export wrote only one file into a folder, return the path of that file. Otherwise return the
+    path as typed."""
     is_inside = len(result.files) == 1 and result.files[0] != Path(arguments.output).expanduser()
     return make_printable(str(result.files[0]) if is_inside else arguments.output)
 

@@ -37,7 +37,8 @@ JSON_FIELDS = (
 STDIN = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLANK = b"\0 \t\r\n"
-"""Bytes that may surround an object, including the zeros that a crash leaves at the end of a file."""
+"""Bytes that may surround an object. A zero byte is among them, because a crash can leave zeros at the end of
+a file."""
 
 
 class Unreadable(NamedTuple):
@@ -94,7 +95,8 @@ def import_files(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_other_format(path: Path | None) -> None:
-    """Raise Refused if a file is recognised and has no sessions, before anything is imported."""
+    """Raise Refused if the file has a known format that contains no sessions. This is checked before anything
+    is imported."""
     from hermes.export.export_recognition import HEAD_BYTES, describe_unimportable
 
     if path is None:
@@ -149,7 +151,7 @@ def _read_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _import_line(taking: Import, line: bytes) -> str | None:
-    """Import the session of a line. Return the reason if that is not possible, otherwise None."""
+    """Import the session of a line. Return None, or the reason why the session could not be imported."""
     text = line.strip(BLANK)
     if not text:
         return None
@@ -243,7 +245,8 @@ def _report(taking: Import, unreadable: list[Unreadable], arguments: argparse.Na
 
 
 def _summarize(imported: Imported, *, dry_run: bool) -> list[str]:
-    """Return the parts of the summary line: how many sessions were added, grew, branched or were unchanged."""
+    """Return the parts of the summary line, such as how many sessions were added, grew, branched or were
+    unchanged."""
     would = "would be " if dry_run else ""
     grown = {name: count for name, count in imported.grown.items() if name not in imported.branched.values()}
     merged = sum(imported.grown.values())
@@ -264,7 +267,8 @@ def _summarize(imported: Imported, *, dry_run: bool) -> list[str]:
 
 
 def _describe_merges(imported: Imported, *, dry_run: bool, trusted: bool) -> list[str]:
-    """Return a line for each existing session that branched or has newer messages."""
+    """Return lines about existing sessions: those that branched, those with newer messages in the store, and
+    the number of updated ones."""
     why = (
         "was continued in the store and in the file"
         if trusted
@@ -303,8 +307,8 @@ def _is_store(path: Path) -> bool:
 
 
 def describe_trust(imported: Imported, *, dry_run: bool = False) -> list[str]:
-    """Return a line about fields that control behaviour: those imported, or those left out because the file
-    is not trusted."""
+    """Return a line about fields that control behaviour. It names those that were imported, or those that
+    were left out because the file is not trusted."""
     counts = imported.taken_over or imported.left_out
     if not counts:
         return []

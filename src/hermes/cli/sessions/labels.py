@@ -1,5 +1,5 @@
-"""`hermes sessions rename | pin | unpin | archive | unarchive`: titles, and which conversations are kept or
-hidden."""
+"""`hermes sessions rename | pin | unpin | archive | unarchive`: set titles, and choose which conversations
+are kept or hidden."""
 
 from __future__ import annotations
 

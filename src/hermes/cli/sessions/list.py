@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 UNTITLED = "—"
 UNSAID = "(nothing said yet)"
-"""Shown instead of a preview. After a reset, a gateway chat has a new session before its first message."""
+"""Shown instead of a preview if a session has no messages. After a reset, a gateway chat has a new session
+before its first message."""
 TITLED_COLUMNS = (Column("Title", 32, 30), Column("Preview", 40, 38), Column("Last Active", 13), Column("ID"))
 TITLED_RULE = 110
 PLAIN_COLUMNS = (
@@ -137,7 +138,7 @@ def _get_preview(row: dict[str, Any]) -> str:
 
 
 def _format_footer(page: ConversationPage, offset: int) -> list[str]:
-    """Return the note about hidden conversations and other pages, or nothing if all are shown."""
+    """Return notes about hidden conversations and other pages, or an empty list if everything is shown."""
     hidden = describe_hidden(page.hidden)
     if not hidden and len(page.rows) == page.total:
         return []

@@ -1,7 +1,8 @@
 """`hermes sessions rebuild --from-transcripts`: build a new store from the gateway's transcripts.
 
-It reads nothing else and changes no existing file. The new store is built in a temporary folder and verified
-before it is moved to its name. An unreadable line is skipped and reported with its number.
+The command reads nothing else and changes no existing file. The new store is built and verified in a
+temporary folder, and then moved to its final path. An unreadable line is skipped and reported with its
+number.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class ScanResult(NamedTuple):
     files: list[Path]
     left_out: dict[str, int]
     carried: list[tuple[int, str]]
-    """Messages that other sessions carry over in their context, as (message id, session id) in the order of
-    ids."""
+    """The messages that are also in the context of another session, as (message id, session that stores it),
+    sorted by message id."""
     messages: int
     unreadable: list[str]
 
@@ -141,7 +142,7 @@ def _find_defect(copy: TranscriptState) -> str | None:
 
 
 def _find_carried(ids: Iterable[tuple[str, list[int]]], ranges: list[list[int]]) -> Iterator[tuple[int, str]]:
-    """Yield (message id, session id) of the messages in any of the ranges."""
+    """Yield (message id, session id) for each message whose id is within one of `ranges`."""
     joined: list[list[int]] = []
     for first, last in sorted(ranges):
         if joined and first <= joined[-1][1] + 1:
@@ -220,7 +221,7 @@ def _import_found(db: SessionDB, scan: ScanResult, sources: dict[str, Any], *, t
 def make_session(
     session_id: str, copy: TranscriptState, carried: list[tuple[int, str]], sources: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return a transcript in the format of an export."""
+    """Return a session, read from a transcript, in the format of an export."""
     if copy.columns is None:
         about = copy.older_meta or {}
         return {
@@ -242,7 +243,8 @@ def make_session(
 
 
 def _split_ranges(ranges: list[list[int]], carried: list[tuple[int, str]]) -> list[dict[str, Any]]:
-    """Return ranges of ids in the format of an export, where each range is within one session."""
+    """Return ranges of message ids in the format of an export. A range that spans several sessions is split,
+    because each exported range is within one session."""
     carried_ranges: list[dict[str, Any]] = []
     for first, last in ranges:
         within = carried[bisect_left(carried, (first, "")) : bisect_left(carried, (last + 1, ""))]

@@ -1,6 +1,7 @@
 """`hermes sessions prune | thin`: delete old unused conversations, or shorten their large tool output.
 
-Both show what they would do and ask first. Thinning does not change the messages of people and of the agent.
+Both commands show what they would do and ask before doing it. Thinning does not change the messages of people
+and of the agent.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hermes.cli.store_access import get_sessions_folder, open_store
 from hermes.text import format_count, format_size, make_printable
 
 SHOWN = 5
-"""Number of conversations listed before the question, enough to notice a wrong filter."""
+"""Number of conversations listed before the question. A few are enough to notice a wrong filter."""
 
 
 def define_prune(parser: argparse.ArgumentParser, _: Words) -> None:

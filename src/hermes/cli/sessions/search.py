@@ -102,12 +102,13 @@ def search_sessions(arguments: argparse.Namespace) -> int:
 
 
 def _list_values(found: FoundConversations, name: str) -> list[str]:
-    """Return the values of a field of the query, without excluded ones."""
+    """Return the values that the query gives for the field `name`, without excluded values."""
     return [field.value for field in found.reading.fields if field.name == name and not field.negated]
 
 
 def _add_trashed_titles(db: SessionDB, found: FoundConversations) -> None:
-    """Set the former titles of conversations in the trash. A conversation there has no title."""
+    """Set the titles of conversations in the trash to their former titles, because a trashed conversation has
+    no title."""
     titles = {session_id: row["title"] for row in db.list_trash() for session_id in row["sessions"]}
     for row in found:
         row["title"] = titles.get(row["session_id"])
@@ -126,7 +127,7 @@ def _suggest_commands(query: str, best: dict[str, Any]) -> list[str]:
 
 
 def _format_results(found: FoundConversations, are_more: bool) -> Iterator[str]:
-    """Yield two lines per conversation. A heading precedes the near matches."""
+    """Yield two lines per conversation. A heading precedes the matches that are not exact."""
     now = clock.now()
     last_exact = True
     for row in found:
@@ -159,7 +160,8 @@ def _format_conversation(row: dict[str, Any], now: float) -> Iterator[str]:
 
 
 def _highlight(snippet: str, width: int) -> str:
-    """Return the snippet with its matches in colour, or with their marks if colours are off."""
+    """Return the snippet with its matches in colour. If colours are off, keep the marks around the
+    matches."""
     from hermes.recall.snippets.goals import MARKED, fit_snippet
 
     excerpt = fit_snippet(snippet, width, in_colour=has_colour())

@@ -69,7 +69,7 @@ def show_session(arguments: argparse.Namespace) -> int:
 
 
 def list_segments(db: SessionDB, session_id: str) -> list[str]:
-    """Return the sessions of a conversation in order, up to the last one."""
+    """Return the sessions of a conversation, from the first to the last."""
     segments = [db.get_compression_tip(session_id)]
     while (row := db.get_session(segments[-1])) is not None and row["relation"] == "compression":
         segments.append(row["parent_session_id"])
@@ -105,7 +105,7 @@ def _format_transcript(db: SessionDB, segments: list[str], arguments: argparse.N
 
 
 def _list_subagents(db: SessionDB, session_id: str) -> dict[str, list[Relative]]:
-    """Return the subagent sessions of each session of the family."""
+    """Map each session of the family to its subagent sessions."""
     family = db.family(session_id)
     return {
         member.id: [child for child in member.children if child.kind == "child" and child.root_id == child.id]
@@ -153,8 +153,8 @@ def _format_message(message: dict[str, Any], tools: bool, reasoning: bool) -> It
 
 
 def _format_call(call: Call, whole: bool) -> Iterator[str]:
-    """Format a call on one line, with a shell command in full. With `whole`, format all arguments on their
-    own lines."""
+    """Format a call on one line. A shell command is shown in full. With `whole`, each argument is on its own
+    lines."""
     if not whole:
         limit = None if call.command is not None else ARGUMENTS_SHOWN
         yield f"  → {describe_call(call.name, call.arguments, width_limit=limit)}"

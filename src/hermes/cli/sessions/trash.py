@@ -1,4 +1,5 @@
-"""`hermes sessions trash list | restore | empty`: deleted conversations, kept until their time is over."""
+"""`hermes sessions trash list | restore | empty`: deleted conversations, which are kept for a
+limited time."""
 
 from __future__ import annotations
 
@@ -118,7 +119,8 @@ def restore_sessions(arguments: argparse.Namespace) -> int:
 
 
 def _quote_preview(db: SessionDB, restored: list[str]) -> str:
-    """Return the beginning of an untitled conversation, so that its name is not only an id."""
+    """Return the beginning of the restored conversation, so that a conversation without a title is not named
+    only by its id."""
     preview = next((outline.preview for outline in db.outlines(restored) if outline.preview), "")
     return f" ({make_printable(preview, width_limit=60)})" if preview else ""
 
@@ -138,8 +140,8 @@ def empty_trash(arguments: argparse.Namespace) -> int:
 
 
 def _find_trashed(db: SessionDB, name: str) -> str:
-    """Return the id of a conversation in the trash. Sessions that were deleted together can be named by any
-    of them."""
+    """Return the id of a conversation in the trash. If several sessions were deleted together, the id of any
+    of them is accepted."""
     rows = db.list_trash()
     exact = [row for row in rows if name in (*row["sessions"], row["title"])]
     matches = exact or [row for row in rows if _has_prefix(row, name)]

@@ -48,8 +48,8 @@ def show_tree(arguments: argparse.Namespace) -> int:
 
 
 def _draw(first: Relative, named: str) -> Iterator[str]:
-    """Yield a line per session. A stack replaces recursion, because a chain of continuations can be very
-    long."""
+    """Yield a line per session. The function uses a stack instead of recursion, because a chain of
+    continuations can be very long."""
     now, width = clock.now(), get_terminal_width()
     stack: list[tuple[Relative, str, str]] = [(first, "", "")]
     while stack:
