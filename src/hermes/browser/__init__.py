@@ -26,9 +26,10 @@ def browse(
 ) -> str | None:
     """Let the user choose a conversation. Return the id of the session to resume, or None if none was chosen.
 
-    `query` is the initial query. `at` is the session and message that is shown first. With `everything`,
-    jobs, subagents, tool sessions and the archive are shown from the start. `workspace` names the only
-    project that is shown, by its path or the end of it. Raises KeyboardInterrupt after Ctrl-C.
+    `query` is the initial query. `at` is the session and the message to show first. With `everything`, jobs,
+    subagents, tool sessions and the archive are shown from the start. With `workspace`, only the
+    conversations of one project are shown; it is named by its path or by the end of its path. Raises
+    KeyboardInterrupt after Ctrl-C.
     """
     for name in ("COLUMNS", "LINES"):
         # Some parent processes set these variables. Textual must use the real size of the terminal and its

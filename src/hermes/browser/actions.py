@@ -1,13 +1,14 @@
 """Actions on the marked conversations, or on the one under the cursor: pin, archive, delete, tag, rename and
 export. All except the export can be undone.
 
-Changes are stored one after the other, in the order of the keys. An action applies to the conversations that
-were marked or under the cursor when the key was pressed, even if the store is slow. The list shows a change at
-once, so that a key pressed twice acts on two conversations. If the change fails, the list is loaded again.
+Changes are stored one after the other, in the order in which the keys were pressed. Even if the store is
+slow, an action applies to the conversations that were marked or under the cursor when the key was pressed.
+The list shows a change at once, so that a key pressed twice acts on two conversations. If the change fails,
+the list is loaded again.
 
-An export is written in a thread, with its progress in the status line. Esc cancels it, and then no file is
-left. The suffix of the file name selects the format. An earlier export is replaced and kept as `FILE~`; no
-other file is replaced.
+An export is written in a thread, and the status line shows its progress. Esc cancels the export, and no file
+is left. The suffix of the file name selects the format. A file of an earlier export is kept as `FILE~` and
+replaced; any other file is never replaced.
 """
 
 from __future__ import annotations
@@ -37,18 +38,19 @@ ENDINGS = {".jsonl": "jsonl", ".json": "jsonl", ".md": "md", ".markdown": "md", 
 
 
 class Step(NamedTuple):
-    """A change of one or several conversations. It is undone as a whole."""
+    """A change to one or more conversations. It is undone as a whole."""
 
     summary: str
     """The beginning of the message after the change, such as `Deleted`."""
     targets: tuple[Conversation, ...]
     do: Callable[[Conversation], object]
     undo: Callable[[Conversation], object]
-    """`do` and `undo` block. They return a false value if the conversation does not exist any more."""
+    """`do` and `undo` block the thread. They return a false value if the conversation no longer exists."""
     change: Callable[[Conversation], dict[str, Any]] = lambda _: {}
-    """Returns the changed fields of the row."""
+    """Returns the fields of the conversation's row that change, with their new values."""
     leaves: bool = False
-    """Whether the conversations move to the trash or the archive and leave the usual list."""
+    """Whether the change moves the conversations to the trash or the archive, so that they disappear from the
+    list."""
     is_sentence: bool = False
     """Whether the summary is complete without the names of the conversations."""
 
@@ -61,7 +63,7 @@ Plan = Callable[["SessionDB", Sequence[Conversation]], Step]
 
 
 def plan_pin(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
-    """Plan to pin the conversations that are not pinned or, if all are, to unpin them."""
+    """Plan to pin those conversations that are not pinned. If all are pinned, plan to unpin them."""
     pinned = not all(conversation.pinned for conversation in conversations)
     return Step(
         "Pinned" if pinned else "Unpinned",
@@ -73,7 +75,8 @@ def plan_pin(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
 
 
 def plan_archive(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
-    """Plan to archive the conversations that are not archived or, if all are, to unarchive them."""
+    """Plan to archive those conversations that are not archived. If all are archived, plan to
+    unarchive them."""
     archived = not all(conversation.archived for conversation in conversations)
     return Step(
         "Archived" if archived else "Unarchived",
@@ -115,7 +118,8 @@ def list_common_tags(conversations: Sequence[Conversation]) -> list[str]:
 
 
 def plan_tags(db: SessionDB, conversations: Sequence[Conversation], line: str) -> Step:
-    """Plan other tags. The line replaces the tags that the conversations have in common; others stay.
+    """Plan a change of tags. The tags in `line` replace the tags that all of the conversations have. The
+    other tags of each conversation stay.
 
     Raise an error if a tag is invalid.
     """
@@ -146,13 +150,13 @@ class Changes:
     def __init__(self, browser: Browser, db: SessionDB) -> None:
         self._browser, self._db = browser, db
         self._undos: list[tuple[Step, int]] = []
-        """The changes made, each with its position in the list."""
+        """The changes that can be undone, each with the cursor position at that time."""
         self._lock = asyncio.Lock()
         self._stop = threading.Event()
 
     def apply(self, plan: Plan) -> None:
-        """Show a change of the marked conversations, or of the one under the cursor, and store it in the
-        background."""
+        """Plan a change of the marked conversations, or of the one under the cursor. Show it at once and
+        store it in the background."""
         targets, index = self._browser.list.targets, self._browser.list.cursor
         if targets:
             step = plan(self._db, targets)
@@ -160,7 +164,8 @@ class Changes:
             self._browser.run_worker(self._store(step, index), group="change", exit_on_error=False)
 
     async def answer(self, step: Step) -> None:
-        """Store a change that a question was about, and close the question. After an error it stays open."""
+        """Store a change that the user entered in a question, then close the question. After an error, the
+        question stays open."""
         async with self._lock:
             done = await self._run(step, self._browser.list.cursor)
             self._browser.close_question()
@@ -186,7 +191,7 @@ class Changes:
             pass
 
     def stop(self) -> None:
-        """Change no further conversations."""
+        """Do not change any further conversations."""
         self._stop.set()
 
     async def _store(self, step: Step, index: int) -> None:
@@ -199,7 +204,8 @@ class Changes:
             self._report(step, done)
 
     async def _run(self, step: Step, index: int) -> Sequence[Conversation]:
-        """Change each conversation. Those that were changed can be undone, even after an error."""
+        """Change each conversation. The changed ones can be undone, even if an error occurred on a
+        later one."""
         done: list[Conversation] = []
         try:
             return await self._run_in_thread(step.do, step, done)
@@ -211,8 +217,8 @@ class Changes:
     async def _run_in_thread(
         self, do: Callable[[Conversation], object], step: Step, done: list[Conversation]
     ) -> Sequence[Conversation]:
-        """Change each conversation in a thread. Those that were changed are added to `done`. If it takes long,
-        the progress is shown."""
+        """Change each conversation in a thread, and add the changed ones to `done`. If this takes long, show
+        the progress."""
         running = asyncio.ensure_future(asyncio.to_thread(_run_each, do, step.targets, done, self._stop))
         while not (await asyncio.wait([running], timeout=PROGRESS_S))[0]:
             if len(step.targets) > 1:
@@ -247,7 +253,8 @@ def _run_each(
     done: list[Conversation],
     stop: threading.Event,
 ) -> Sequence[Conversation]:
-    """Change each conversation, until `stop` is set. Those that exist are added to `done`, which is returned."""
+    """Change the conversations one by one, until `stop` is set. Add those that still exist to `done`, and
+    return it."""
     for conversation in targets:
         if not stop.is_set() and do(conversation):
             done.append(conversation)  # noqa: PERF401 -- after an error, these were changed
@@ -259,7 +266,7 @@ class ConversationGone(HermesError):
 
 
 class Exports:
-    """The running export. Only one can run at a time."""
+    """The running export. Only one export can run at a time."""
 
     def __init__(self, browser: Browser, db: SessionDB) -> None:
         self._browser, self._db = browser, db
@@ -274,7 +281,8 @@ class Exports:
             self._stop.set()
 
     async def write(self, conversations: Sequence[Conversation], name: str) -> None:
-        """Write the conversations to a file or into a folder. If that fails, the question stays open."""
+        """Write the conversations to a file or into a folder. If writing fails, the question for the name
+        stays open."""
         names = name_several(conversations)
         target = Path(name).expanduser().absolute()
         options = Options(_choose_format(target))

@@ -1,7 +1,7 @@
 """The browser application: combines the widgets and turns keys into store requests.
 
-Store requests run in threads, so that typing never waits. The result of an outdated request is discarded, and
-an error is shown in the status line.
+Store requests run in threads, so that typing never waits for them. The result of an outdated request is
+discarded. An error is shown in the status line.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ if TYPE_CHECKING:
 
 DEBOUNCE = 0.08
 WIDE, TALL = 80, 24
-"""Minimum size of the terminal for the preview, beside the list or below it."""
+"""The preview is shown if the terminal has at least `WIDE` columns or `TALL` lines."""
 INTERRUPTED: Final = "\0interrupted"
 """The result of the app after Ctrl-C. No session has this id."""
 OWN = frozenset(key.action.partition("(")[0] for key in KEYS)
 WORK_TO_WAIT_FOR = frozenset(("view", "pages", "filter", "answer", "undo", "mark", "choose"))
-"""The groups of workers whose result a later key may refer to."""
+"""The groups of workers whose results a later key may depend on. Such a key waits for them."""
 REST_PAUSE = 0.25
-"""Seconds without a key after which the results beyond the best ones are loaded."""
+"""The best results of a search are loaded at once. The others are loaded after this many seconds without a
+key."""
 IMPATIENCE_S = 1.0
-"""Seconds after which Ctrl-C leaves even if the keys before it have not taken effect."""
+"""Seconds after which Ctrl-C leaves the browser, even if earlier keys have not taken effect yet."""
 
 
 class Browser(App[str]):
@@ -66,7 +67,7 @@ class Browser(App[str]):
         self.animation_level = "none"  # animations would delay the list
         self._db, self.view, self._at = db, view, at
         self._request_number = 0
-        """The number of requests for the view. The result of an earlier request is outdated."""
+        """How often the view has been requested. Only the result of the last request is used."""
         self._pages: set[int] = set()
         """Offsets of the pages that are being loaded."""
         self._has_room = True
@@ -112,8 +113,8 @@ class Browser(App[str]):
             self._load(pause=DEBOUNCE)
 
     def reload(self, cursor: int | None = None, stay_on: Conversation | None = None) -> None:
-        """Load the view again. The cursor stays on the current conversation, or moves to `cursor` or
-        `stay_on`."""
+        """Load the view again. The cursor moves to `stay_on`, by default the current conversation. If that is
+        no longer listed, the cursor moves to the index `cursor`, by default its present index."""
         place = self.list.cursor if cursor is None else cursor
         self._load(pause=0, cursor=place, stay_on=stay_on or self.list.current)
 
@@ -201,7 +202,8 @@ class Browser(App[str]):
         self._show_or_hide_preview()
 
     def _show_or_hide_preview(self) -> None:
-        """Show the preview if there is space for it, unless the user has shown or hidden it."""
+        """Show the preview if there is space for it. If the user has shown or hidden it explicitly, keep that
+        choice."""
         is_visible = self._has_room if self._wants_preview is None else self._wants_preview
         self.preview.set_class(not is_visible, "-hidden")
         if not is_visible and self.preview.has_focus:
@@ -231,7 +233,7 @@ class Browser(App[str]):
         self.preview.focus()
 
     def on_key(self, event: events.Key) -> None:
-        """Move printable keys from the preview to the query."""
+        """If the preview has the focus, insert a printable key into the query and focus the query."""
         if self.preview.has_focus and event.is_printable and event.character:
             self.search.focus()
             self.search.insert_text_at_cursor(event.character)
@@ -252,7 +254,7 @@ class Browser(App[str]):
 
     @work(group="choose", exclusive=True, exit_on_error=False)
     async def _leave(self, result: str | None) -> None:
-        """End with a result, after all changes are stored."""
+        """Wait until all changes are stored, then end the app with a result."""
         await self._changes.finish()
         self.exit(result)
 
@@ -276,7 +278,7 @@ class Browser(App[str]):
             await super().on_event(event)
 
     def can_handle_at_once(self, event: Pressed) -> bool:
-        """Return whether a key edits the query and so does not depend on the list."""
+        """Return whether a key only edits the query, and therefore does not depend on the list."""
         if not (self._is_list_in_front and self.search.has_focus) or self._is_opening:
             return False
         return isinstance(event, events.Paste) or event.is_printable or event.key in EDITING_KEYS
@@ -388,7 +390,7 @@ class Browser(App[str]):
 
     @on(Question.Cancelled)
     def _leave_question(self) -> None:
-        """Cancel a running export and keep the typed name. Without an export, close the question."""
+        """If an export is running, cancel it and keep the typed name. Otherwise close the question."""
         if self._exports.is_running:
             self._exports.cancel()
         else:

@@ -1,5 +1,4 @@
-"""The conversation list: draws the visible rows and requests missing ones. It never takes the focus from the
-query."""
+"""The conversation list: draws the visible rows and requests missing ones. The query keeps the focus."""
 
 from __future__ import annotations
 
@@ -26,14 +25,15 @@ from hermes.recall.snippets.snippets import CLOSE, OPEN
 from hermes.text import make_printable
 
 ROOM_FOR_TWO_LINES = 8
-"""Minimum number of lines of the list for showing each search result on two lines."""
+"""Each search result is shown on two lines if the list has at least this many lines."""
 LOADING = "…"
 POINTER, MARKED, PINNED, ARCHIVED = "▌", "✓", "★", "▢"
 WHEN_WIDTH = 10
 ROOM_FOR_SOURCE, ROOM_FOR_PREVIEW = 36, 70
-"""Minimum widths in columns for the source, and for the first words beside the title."""
+"""Minimum widths of a row, in columns, for showing the source, and for showing the first words beside the
+title."""
 SHARE_OF_SOURCE = 3
-"""The source takes as many columns as the longest name needs, but at most this part of the row."""
+"""The source is as wide as the longest name, but at most one third of the row."""
 LONGEST_TITLE = 50
 
 _HIGHLIGHTED = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
@@ -53,7 +53,7 @@ class ConversationList(ScrollView, can_focus=False):
     cursor: reactive[int] = reactive(0)
 
     class Needs(Message):
-        """Visible rows are not loaded yet. `last` is included."""
+        """The visible rows from `first` to `last`, both included, are not all loaded."""
 
         def __init__(self, first: int, last: int) -> None:
             super().__init__()
@@ -75,18 +75,19 @@ class ConversationList(ScrollView, can_focus=False):
         self._is_search = False
         self._source_width = 0
         self._reasons: list[str] = []
-        """The text of an empty list."""
+        """The lines that an empty list shows."""
         self.marks: dict[str, Conversation] = {}
-        """The marked conversations by their first session. Marks stay while the query and the filters change."""
+        """The marked conversations, keyed by their first session. They stay marked when the query or the
+        filters change."""
         self._last_marked: tuple[str, int] | None = None
-        """The first session and the index of the row that was marked last."""
+        """The first session and the row index of the conversation that was marked last."""
 
     @property
     def current(self) -> Conversation | None:
         return self.rows.get(self.cursor)
 
     def show(self, rows: Rows, view: View, cursor: int) -> None:
-        """Show other rows. The words of the query are highlighted in their names."""
+        """Replace the rows. The words of the query are highlighted in the names."""
         self.rows, self._is_search, self._words = rows, view.is_search, view.words
         self._reasons = [] if rows.total else describe_empty(view, rows)
         self.set_reactive(ConversationList.cursor, self.validate_cursor(cursor))
@@ -94,7 +95,7 @@ class ConversationList(ScrollView, can_focus=False):
         self.keep_in_sight()
 
     def change(self, changes: Mapping[str, Mapping[str, Any]]) -> None:
-        """Change fields of conversations, given by the first session of each."""
+        """Change fields of some rows. `changes` is keyed by the first session of each conversation."""
         self.rows.change(changes)
         for root_id in changes.keys() & self.marks.keys():
             self.marks[root_id] = self.marks[root_id]._replace(**changes[root_id])
@@ -106,7 +107,7 @@ class ConversationList(ScrollView, can_focus=False):
         self.redraw()
 
     def redraw(self) -> None:
-        """Redraw after a change of the rows, of their number, or of which are loaded."""
+        """Redraw the list after rows have changed, been added or removed, or been loaded."""
         self.set_reactive(ConversationList.cursor, self.validate_cursor(self.cursor))
         self._source_width = max((cell_len(make_printable(row.source)) for row in self.rows), default=0)
         self.marks.update({row.root_id: row for row in self.rows if row.root_id in self.marks})
@@ -153,7 +154,7 @@ class ConversationList(ScrollView, can_focus=False):
         self.move(1)
 
     def find_range(self) -> tuple[int, int]:
-        """Return the first and last index of the range from the row marked last to the cursor."""
+        """Return the first and the last index of the range between the row marked last and the cursor."""
         root_id, index = self._last_marked or ("", 0)
         found = self.rows.find_index(root_id)  # None if the row is not loaded any more
         start = self.validate_cursor(index if found is None else found)
@@ -257,7 +258,8 @@ class ConversationList(ScrollView, can_focus=False):
 
 
 class Styles(NamedTuple):
-    """The styles of a row. A row is styled text, never markup, so brackets in a title are shown literally."""
+    """The styles of a row. A row is drawn as styled text, not as markup, so that brackets in a title are
+    shown literally."""
 
     plain: Style
     dim: Style
@@ -306,10 +308,10 @@ def format_tags(conversation: Conversation) -> str:
 
 
 def _render_snippet(conversation: Conversation, width: int, styles: Styles) -> Text:
-    """Render the second line: the text that matched, with its matches highlighted and the first match
+    """Render the second line: the text that matched, with highlighted matches, cut so that the first match is
     visible.
 
-    A conversation found by its title shows its first words instead.
+    For a conversation that was found by its title, render its first words instead.
     """
     line = Text(no_wrap=True)
     excerpt = conversation.snippet or (conversation.preview if conversation.title else "")

@@ -63,7 +63,7 @@ def _render_choice(choice: Choice) -> Content:
 
 
 class FilterDialog(ModalScreen[View | None]):
-    """The filter dialog. Its result is the view with changed filters, or None for no change."""
+    """The filter dialog. It returns the view with the chosen filters, or None if it was cancelled."""
 
     BINDINGS = [  # noqa: RUF012
         Binding("escape,ctrl+f", "cancel", show=False),
@@ -99,8 +99,8 @@ class FilterDialog(ModalScreen[View | None]):
             yield Static("Space tick · Tab other side · ⏎ apply · ^X reset", classes="hint")
 
     async def action_apply(self) -> None:
-        """Apply the filters. Kinds count only if they were changed: a source alone shows all its kinds except
-        subagents."""
+        """Apply the filters. If the ticked kinds were not changed, the view keeps its own setting of kinds.
+        So a source chosen alone shows all its kinds except subagents."""
         sources = self.query_one("#sources", Choices).ticked
         ticked = self.query_one("#kinds", Choices).ticked
         kinds: tuple[str, ...] | None = tuple(kind for kind in KINDS if kind in ticked)
@@ -114,7 +114,8 @@ class FilterDialog(ModalScreen[View | None]):
         )
 
     def action_reset(self) -> None:
-        """Tick the defaults. The dialog stays open, so that other filters can be chosen or the reset cancelled."""
+        """Tick the defaults. The dialog stays open, so that the user can choose other filters or cancel the
+        reset."""
         self._view = self._view._replace(sources=None, kinds=None, archived=False, workspace=None)
         self.query_one("#sources", Choices).tick_only(())
         self.query_one("#kinds", Choices).tick_only(self._view.visible_kinds)

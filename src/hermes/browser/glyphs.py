@@ -1,9 +1,9 @@
 """Emoji that terminals measure differently: those made of several characters, and recent ones.
 
-Textual lays out a line with its own table of widths. If the terminal measures an emoji differently, everything
-after it is shifted. So each kind of emoji is drawn as it is only if the terminal has shown that it measures
-the kind in the same way. Any other emoji is drawn in a simpler form of the same width: a family as its first
-person, a flag as the letters of its country.
+Textual lays out a line with its own table of widths. If the terminal measures an emoji differently,
+everything after it is shifted. An emoji is therefore drawn unchanged only if the terminal has been shown to
+measure emoji of this kind as Textual does. Any other emoji is replaced by a simpler form of the same width: a
+family by its first person, a flag by the letters of its country.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rich.cells import cell_len, get_character_cell_size
 
 JOINER, EMOJI_STYLE, TEXT_STYLE, KEYCAP = "\u200d", "\ufe0f", "\ufe0e", "\u20e3"
 LETTERS = "\U0001f1e6-\U0001f1ff"
-"""The letters of flags."""
+"""The regional indicator letters, two of which form a flag."""
 TONES = "\U0001f3fb-\U0001f3ff"
 TAGS = "\U000e0020-\U000e007f"
 EMOJI = "\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff"
@@ -42,27 +42,29 @@ SAMPLES = {
     "16.0.0": "\U0001fae9",
     "17.0.0": "\U0001faea",
 }
-"""An emoji of each kind, and of each Unicode version since `TRUSTED`."""
+"""One emoji of each kind, and one of each Unicode version since `TRUSTED`."""
 VERSIONS = tuple(name for name in SAMPLES if name[0].isdigit())
 
 _LONE_JOINER = re.compile(f"(?<![{EMOJI}{EMOJI_STYLE}{TONES}]){JOINER}|{JOINER}(?![{EMOJI}])")
 
 
 def drop_lone_joiners(text: str) -> str:
-    """Return the text without joiners between letters. Textual takes the letter after a joiner for a part of
-    the letter before it, but terminals draw both."""
+    """Remove joiners between letters. Textual treats the letter after a joiner as part of the letter before
+    it, but terminals draw both letters."""
     return _LONE_JOINER.sub("", text) if JOINER in text else text
 
 
 class Glyphs:
     def __init__(self, measured: Sequence[int] = ()) -> None:
-        """`measured` are the widths of the `SAMPLES` in the terminal. Without them, no kind is drawn as it is."""
+        """`measured` are the widths at which the terminal has drawn the `SAMPLES`. Without them, every kind
+        is drawn in its simpler form."""
         widths = zip(SAMPLES, measured, strict=False)
         self._known = {kind for kind, width in widths if width == cell_len(SAMPLES[kind])}
         self._drawn: dict[str, str] = {}
 
     def simplify(self, output: str) -> str:
-        """Return output for the terminal in which every emoji has the width that Textual expects."""
+        """Return the output with emoji replaced where necessary, so that every emoji has the width that
+        Textual expects."""
         return output if output.isascii() else CLUSTER.sub(self._draw, output)
 
     def _draw(self, found: re.Match[str]) -> str:
@@ -97,7 +99,8 @@ class Glyphs:
 
 
 def _find_version(char: str) -> str | None:
-    """Return the Unicode version that added a wide character. None if it is not newer than `TRUSTED`."""
+    """Return the Unicode version that added a wide character, or None if that version is not newer than
+    `TRUSTED`."""
     width = get_character_cell_size(char)
     if width != 2 or get_character_cell_size(char, TRUSTED) == width:
         return None

@@ -1,8 +1,9 @@
-"""Keys in the order in which they were pressed, so that a burst of keys means the same as slow ones.
+"""Processes keys in the order in which they were pressed, so that keys in quick succession have the same
+effect as slow ones.
 
 A terminal can deliver many keys at once. A key that edits the query is handled at once. Any other key waits
-until the list shows the result of the keys before it: the search is done, the dialog is drawn, the change is
-undone. The keys after it wait as well. Nothing is discarded.
+until the list shows the result of the earlier keys: the search is done, the dialog is drawn, the change is
+undone. The keys after it wait as well. No key is discarded.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from hermes.browser.app import Browser
 
 PATIENCE_S = 0.01
-"""Seconds between two looks at whether the list is up to date."""
+"""Seconds between two checks whether the list is up to date."""
 CLOSED_S = 0.05
-"""Seconds between two looks at whether a widget has been removed."""
+"""Seconds between two checks whether a widget has been removed."""
 
 Pressed = events.Key | events.Paste
 
@@ -62,7 +63,7 @@ class KeyQueue:
 
 
 async def _wait_for_handlers(target: MessagePump, browser: Browser) -> None:
-    """Wait until a widget and everything above it have handled a key, and the focus has moved."""
+    """Wait until a widget and its ancestors have handled a key, and the focus has moved."""
     node: MessagePump | None = target
     while node is not None and node is not browser:
         await _wait_for_messages(node)
@@ -73,7 +74,7 @@ async def _wait_for_handlers(target: MessagePump, browser: Browser) -> None:
 
 
 async def _wait_for_messages(node: MessagePump) -> None:
-    """Wait until a node has handled the messages that it has now, or has been removed."""
+    """Wait until a node has handled the messages that are in its queue now, or has been removed."""
     handled = asyncio.Event()
     if node.call_later(handled.set):
         while not handled.is_set() and node.is_running:

@@ -1,4 +1,4 @@
-"""The keys in one table, which is the source of the app's bindings, the bottom line and the help."""
+"""All keys in one table. The bindings of the app, the bottom line and the help are made from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Key(NamedTuple):
     keys: str
     action: str
     label: str
-    """Label in the bottom line; empty if only the help lists the key."""
+    """Label in the bottom line. If it is empty, only the help lists the key."""
     help: str
 
     @property
@@ -59,12 +59,13 @@ BINDINGS: list[BindingType] = [
     Binding("shift+up", "mark_and_move(-1)", show=False),
     Binding("ctrl+j", "resume", show=False),  # Enter that was pressed before the terminal was in raw mode
 ]
-"""The bindings have no priority, so they are processed after all keys pressed before them, wherever the focus
-is."""
+"""The bindings have no priority. Wherever the focus is, they are therefore processed after all keys that were
+pressed earlier."""
 
 
 class BottomLine(Static):
-    """The bottom line: as many keys as fit, always including the help key. The keys can be clicked."""
+    """The bottom line: as many keys as fit, always including the help key. Clicking a key has the same effect
+    as pressing it."""
 
     def __init__(self) -> None:
         super().__init__(id="keys")

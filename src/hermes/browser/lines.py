@@ -1,7 +1,7 @@
 """Lines of the browser: the query, the status, and the answer to a question (a new title or a file name).
 
-The focus stays in the query. Keys without a meaning in a text line move the list. A question replaces the
-status line.
+The focus stays in the query. Keys that have no meaning in a text line move the cursor of the list. A question
+replaces the status line.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MESSAGE_S = 8.0
 
 
 class SearchInput(Input, inherit_bindings=False):
-    """The query line. It receives every key first and processes them in order, so text typed before Enter is
-    included."""
+    """The query line. It receives all keys first and processes them in order, so that text typed just before
+    Enter is part of the query."""
 
     BINDINGS = [  # noqa: RUF012
         Binding("up", "app.move(-1)", show=False),
@@ -97,7 +97,8 @@ class Question(Horizontal):
         return self.has_class("-open")
 
     def ask(self, about: str, targets: tuple[Conversation, ...], question: str, answer: str) -> None:
-        """Ask a question with a default answer to edit. `about` names the purpose of the answer."""
+        """Ask a question. `answer` is the default answer, which the user can edit. `about` says what the
+        answer is for."""
         self._pending = (about, targets)
         self.query_one("#asked", Static).update(Content(question))
         field = self.query_one(Input)
@@ -167,8 +168,8 @@ class StatusLine(Static):
         self.refresh(layout=True)
 
     def render(self) -> Content:
-        """Render the message, with a problem on as many lines as needed. Without a message, render as many
-        parts as fit."""
+        """Render the message; a problem takes as many lines as it needs. If there is no message, render as
+        many parts of the description as fit."""
         text = self._message or self._parts[0] if self._parts else self._message
         for part in [] if self._message else self._parts[1:]:
             longer = f"{text} · {part}"

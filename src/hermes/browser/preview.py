@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 PAUSE = 0.05
-"""Seconds that the cursor must rest on a row before the conversation is read. Holding an arrow key reads
-nothing."""
+"""Seconds that the cursor must rest on a row before the conversation is read. While an arrow key is held
+down, nothing is read."""
 NEAR = 10
-"""Number of lines before either end at which more is read."""
+"""More messages are read when fewer than this many lines remain before an end of the loaded part."""
 GONE = "This conversation was deleted elsewhere."
 EMPTY = "No messages yet."
 NAMES = {"user": "you", "assistant": "agent"}
@@ -78,16 +78,18 @@ class Preview(ScrollView, can_focus=True):
         self._db = db
         self._transcript = Transcript(db)
         self.words: tuple[str, ...] = ()
-        """The words of the query, highlighted if the matched text is not known."""
+        """The words of the query. They are highlighted if the matched text is not known."""
         self._clues: tuple[str, ...] = ()
         self._parts: list[Part] = []
-        """The displayed parts. A thread may be extending the transcript itself."""
+        """The displayed parts. They are a copy, because a thread may be extending the transcript at the same
+        time."""
         self._drawn: dict[int, list[Text]] = {}
-        """The lines of each message at the current width, so that only new messages are rendered."""
+        """The rendered lines of each message at the current width. Only messages that are not in here are
+        rendered."""
         self._width = 0
         self._lines: list[Text] = []
         self._starts: list[int] = []
-        """The first line of each part, including its dividers."""
+        """The number of the first line of each part, including its dividers."""
         self._reading = asyncio.Lock()
 
     # ---------------------------------------------------------------- content
@@ -171,7 +173,7 @@ class Preview(ScrollView, can_focus=True):
         self._read_on()
 
     def _read_on(self) -> None:
-        """Read more when an end of the loaded part is near."""
+        """Read more messages if the view is near an end of the loaded part."""
         if self._reading.locked() or not self.is_mounted:
             return
         if self.scroll_offset.y < NEAR and self._transcript.has_before:
@@ -199,7 +201,8 @@ class Preview(ScrollView, can_focus=True):
         return None
 
     def _find_match_line(self, message_id: int | None) -> int:
-        """Return the first highlighted line of the message that matched."""
+        """Return the first highlighted line of the message `message_id`, or its first line if nothing in it
+        is highlighted."""
         palette = self._get_palette()
         for number, (part, start) in enumerate(zip(self._parts, self._starts, strict=True)):
             if part.message.id == message_id:
@@ -260,8 +263,8 @@ class Preview(ScrollView, can_focus=True):
 
 
 def _open_transcript(transcript: Transcript, conversation: Conversation, where: str) -> bool | None:
-    """Open the transcript. Return whether it is open at the match, or None if the conversation does not
-    exist."""
+    """Open the transcript. Return True if it was opened at the match, False if at another place, None if the
+    conversation does not exist."""
     found = (conversation.session_id, conversation.message_id)
     if (
         where == "match"
@@ -295,7 +298,7 @@ def _find_anchor(parts: list[Part], starts: list[int], line: int) -> tuple[Part,
 class Palette(NamedTuple):
     """The styles of the preview, each named after the text it applies to.
 
-    They are used as spans, because the style of a whole `Text` is not drawn where it has no spans.
+    They are applied as spans, because the style of a `Text` as a whole is not drawn outside its spans.
     """
 
     plain: Style
@@ -344,7 +347,7 @@ def _render_speaker(excerpt: MessageExcerpt, palette: Palette) -> Text:
 def _render_content(
     message: MessageExcerpt, width: int, palette: Palette, clues: Iterable[str], console: Console
 ) -> list[Text]:
-    """Render the text. Reasoning that is still part of it is labelled as reasoning."""
+    """Render the text of a message. If it still contains reasoning, that part is labelled as reasoning."""
     text = message.text
     thought = answer = ""
     if message.role == "assistant" and not text.before:
@@ -376,7 +379,7 @@ def _render_omission(count: int, which: str, palette: Palette) -> Text:
 
 
 def _render_call(call: str, width: int, palette: Palette, console: Console) -> list[Text]:
-    """Render a call with its arguments, wrapped, so that all of it can be read."""
+    """Render a call with all its arguments, wrapped, so that everything can be read."""
     line = Text.styled(f"▸ {make_printable(reveal(call))}", palette.tool)
     return list(line.wrap(console, max(1, width), overflow="fold"))
 

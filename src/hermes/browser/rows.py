@@ -1,8 +1,8 @@
 """The loaded rows of the conversation list.
 
-Invariant: at most `KEPT` rows of a list are in memory, independent of its length. Dropped rows are requested
-again when they become visible. The rows of a search stay in memory, because the store cannot return them page
-by page.
+Invariant: however long a list is, at most `KEPT` of its rows are in memory. Dropped rows are requested again
+when they become visible. The rows of a search all stay in memory, because the store cannot return search
+results page by page.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNTITLED = "(no title, no messages yet)"
 
 class Conversation(NamedTuple):
     id: str
-    """The last session of the conversation, which is the one to resume."""
+    """The last session of the conversation, which is the session to resume."""
     root_id: str
     title: str | None
     preview: str
@@ -34,12 +34,12 @@ class Conversation(NamedTuple):
     pinned: bool
     archived: bool
     snippet: str = ""
-    """The text that a search found, with `>>>` and `<<<` around matches."""
+    """The matched text of a search, with `>>>` and `<<<` around matches."""
     session_id: str | None = None
     message_id: int | None = None
     """The message that was found, and its session."""
     person: str | None = None
-    """The platform's id of the person. Two people may use the same title."""
+    """The platform's id of the person. It distinguishes conversations of two people with the same title."""
     workspace: str | None = None
     tags: tuple[str, ...] = ()
 
@@ -69,12 +69,12 @@ class Conversation(NamedTuple):
 
     @property
     def short_name(self) -> str:
-        """The name in a sentence."""
+        """The name for use in a sentence."""
         return f"“{make_printable(self.title or self.preview or self.id, width_limit=22)}”"
 
 
 def name_several(conversations: Sequence[Conversation]) -> str:
-    """Return one or several conversations in a sentence: `“x”` or `3 conversations`."""
+    """Name one or several conversations for use in a sentence: `“x”` or `3 conversations`."""
     if len(conversations) == 1:
         return conversations[0].short_name
     return f"{len(conversations):,} conversations"
@@ -93,13 +93,14 @@ class Rows:
         self.total = total
         self.hidden = dict(hidden or {})
         self.are_more = are_more
-        """Whether the search found more conversations. These rows are the best ones."""
+        """Whether the search found more conversations than these rows, which are the best ones."""
         self.of_search = of_search
         self.parts = parts
         """Words of the query that matched as parts of longer words."""
         self._at: dict[int, Conversation] = {}
         self._before = 0
-        """1 if a row was inserted before those of the store, which shifts all of them by one."""
+        """1 if a row was inserted before the rows of the store, which are then shifted by one;
+        otherwise 0."""
 
     def __len__(self) -> int:
         """Return the number of loaded rows."""
@@ -113,11 +114,11 @@ class Rows:
         return iter([self._at[index] for index in sorted(self._at)])
 
     def to_offset(self, index: int) -> int:
-        """Return the offset in the store of the row at an index."""
+        """Return the offset in the store of the row with this index."""
         return max(0, index - self._before)
 
     def count_rest(self, offset: int) -> int:
-        """Return how many rows the store should have from an offset on."""
+        """Return how many rows the store should have, counted from `offset` to the end."""
         return self.total - self._before - offset
 
     def put(self, offset: int, rows: Iterable[Conversation]) -> None:
@@ -131,7 +132,8 @@ class Rows:
             self._at = {index: self._at[index] for index in nearest}
 
     def find_missing(self, first: int, last: int) -> list[int]:
-        """Return the offsets of the pages with missing rows in this range. `last` is included."""
+        """Return the offsets of the pages that contain missing rows between the indexes `first` and `last`,
+        both included."""
         indices = range(max(0, first), min(last, self.total - 1) + 1)
         return sorted({(index - self._before) // PAGE * PAGE for index in indices if index not in self._at})
 
@@ -139,7 +141,7 @@ class Rows:
         return next((index for index, row in self._at.items() if row.root_id == root_id), None)
 
     def change(self, changes: Mapping[str, Mapping[str, Any]]) -> None:
-        """Change fields of rows, given by the first session of each."""
+        """Change fields of some rows. `changes` is keyed by the first session of each conversation."""
         for index, row in self._at.items():
             if row.root_id in changes:
                 self._at[index] = row._replace(**changes[row.root_id])
@@ -156,7 +158,8 @@ class Rows:
             self._before = 0
 
     def put_first(self, row: Conversation) -> None:
-        """Insert a row before all others, once. The same conversation may also occur further down."""
+        """Insert a row before all others, but only once. The same conversation may occur again
+        further down."""
         self._at = {0: row, **{at + 1: other for at, other in self._at.items()}}
         self._before = 1
         self.total += 1

@@ -20,23 +20,25 @@ if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 MOST_FOUND, MOST_COUNTED = 100, 10_000
-"""Maximum number of conversations shown at once for a query, and of all that are loaded and counted after that."""
+"""Maximum number of conversations that are shown at once for a query, and that are loaded and counted
+afterwards."""
 SLICE = 500
-"""Number of rows that are read at once if many are needed."""
+"""Number of rows read per request if many rows are needed."""
 
 _MARKED = re.compile(f"{OPEN}(.+?){CLOSE}", re.DOTALL)
 PAGE_ROOM = 12_000
 MOST_HELD = 120_000
-"""Maximum number of characters of a page, and of the loaded part of a transcript."""
+"""`PAGE_ROOM` is the approximate length of a page in characters, `MOST_HELD` the maximum length of the loaded
+part of a transcript."""
 BOUNDS = Bounds(speech=6_000, tool=300, match=8_000, call=1_000, calls=40)
 DEEPEST = 16
-"""Maximum number of empty sessions skipped at once."""
+"""Maximum number of sessions without messages that are skipped in one call."""
 
 
 def load_rows(db: SessionDB, view: View, index: int = 0) -> Rows:
-    """Return the rows of a view: the page of a list that contains an index, or the best results of a search.
+    """Return the rows of a view: for a list, the page that contains `index`; for a search, the best results.
 
-    A search returns all results at once if the index is beyond the best ones.
+    If `index` is beyond the best results of a search, all its results are returned.
     """
     if view.is_search:
         best = search_rows(db, view)
@@ -54,7 +56,8 @@ def load_page(db: SessionDB, view: View, offset: int) -> list[Conversation]:
 
 
 def load_range(db: SessionDB, view: View, rows: Rows, first: int, last: int) -> list[Conversation]:
-    """Return the rows from an index to another, both included, also those that are not loaded."""
+    """Return the rows from `first` to `last`, both included. Rows that are not loaded are read from the
+    store."""
     if rows.of_search or not rows.find_missing(first, last):
         return [row for index in range(first, last + 1) if (row := rows.get(index)) is not None]
     found = {row.root_id: row for index in (first, last) if (row := rows.get(index)) is not None}
@@ -66,10 +69,10 @@ def load_range(db: SessionDB, view: View, rows: Rows, first: int, last: int) -> 
 
 
 def search_rows(db: SessionDB, view: View, most_found: int | None = None, before: Rows | None = None) -> Rows:
-    """Return the conversations with matching titles or messages, each once: titles first, then the best
-    matches.
+    """Return the conversations with matching titles or messages, each once. Title matches come first, then
+    the best other matches.
 
-    `before` are the rows of an earlier search for fewer results. They stay in front, so that no row moves.
+    `before` are the rows of an earlier search for fewer results. They stay at the top, so that no row moves.
     """
     most_found = MOST_FOUND if most_found is None else most_found
     rows: dict[str, Conversation] = {row.root_id: row for row in before or ()}
@@ -105,8 +108,8 @@ def search_rows(db: SessionDB, view: View, most_found: int | None = None, before
 def load_conversation(
     db: SessionDB, session_id: str, message_id: int | None = None, snippet: str = ""
 ) -> Conversation | None:
-    """Return the conversation of a session as a row, with the message that was found. Return None if it does
-    not exist."""
+    """Return the conversation of a session as a row. `message_id` and `snippet` describe the message that was
+    found. Return None if the conversation does not exist."""
     row = db.get_conversation(session_id)
     if row is None:
         return None
@@ -116,7 +119,8 @@ def load_conversation(
 
 
 def find_index(db: SessionDB, rows: Rows, session_id: str, message_id: int | None) -> int:
-    """Return the index of a session's conversation in the rows. It is inserted first if it is missing."""
+    """Return the index of a session's conversation in the rows. If it is missing, insert it as the
+    first row."""
     target = load_conversation(db, session_id, message_id)
     if target is None:
         return 0
@@ -130,15 +134,15 @@ def find_index(db: SessionDB, rows: Rows, session_id: str, message_id: int | Non
 
 
 def find_clues(snippet: str) -> tuple[str, ...]:
-    """Return the pieces of a snippet that matched, as written."""
+    """Return the pieces of a snippet that are marked as matches, as written in the message."""
     return tuple(dict.fromkeys(_MARKED.findall(snippet)))
 
 
 def list_sources(db: SessionDB) -> list[tuple[str, int]]:
     """Return every source with the number of its conversations, most used first.
 
-    Repeatedly requests the newest conversation of an unknown source until there is none. This takes a few
-    short queries.
+    The function repeatedly requests the newest conversation from any source not seen yet, until there is
+    none. This takes a few short queries.
     """
     counts: dict[str, int] = {}
     before: int | None = None
@@ -196,12 +200,12 @@ class Transcript:
         return self._last is not None and (self._more_after or self._last.continued_in is not None)
 
     def open_at(self, session_id: str, message_id: int, clues: tuple[str, ...]) -> bool:
-        """Read around a message. Return False if it does not exist."""
+        """Read the messages around a message. Return False if the message does not exist."""
         window = self._db.passages.transcript(session_id, message_id, PAGE_ROOM, BOUNDS, clues)
         return window is not None and self._begin(window)
 
     def open_at_end(self, session_id: str) -> bool:
-        """Read the end of the conversation. Return False if it does not exist."""
+        """Read the end of the conversation. Return False if the conversation does not exist."""
         window = self._read_backwards(session_id, END)
         return window is not None and self._begin(window)
 
@@ -263,7 +267,7 @@ class Transcript:
         return _walk_segments(session_id, after, page, lambda segment: (segment.continued_in, BEGINNING))
 
     def _drop_distant(self, at_end: bool) -> None:
-        """Drop the messages farthest from the reading position."""
+        """Drop the messages farthest from the reading position, at the end or at the beginning."""
         length = sum(part.message.length for part in self.parts)
         side, dropped = (-1 if at_end else 0), None
         while length > MOST_HELD and len(self.parts) > 1:
@@ -289,8 +293,8 @@ def _walk_segments(
     page: Callable[[str, int, int, Bounds], Window | None],
     further: Callable[[Segment], tuple[str | None, int]],
 ) -> Window | None:
-    """Return the next page with messages, in this session or a further one. If there is none, return the last
-    page read."""
+    """Return the next page that has messages, in this session or a further one. If no page has messages,
+    return the last page that was read."""
     window = None
     for _ in range(DEEPEST):
         current = page(session_id, at, PAGE_ROOM, BOUNDS) if session_id is not None else None

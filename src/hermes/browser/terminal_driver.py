@@ -1,11 +1,11 @@
 """The connection to the terminal: Textual's driver for POSIX systems, with two differences.
 
-Emoji that the terminal measures differently from Textual are drawn in a simpler form (`glyphs`). At the start,
-the driver draws a sample of each kind and asks for the cursor position after it. Until the terminal has
-answered, the simple forms are used.
+Emoji that the terminal measures differently from Textual are drawn in a simpler form (`glyphs`). At the
+start, the driver draws a sample of each kind and asks for the cursor position after it. Until the terminal
+has answered, the simple forms are used.
 
-Escape followed at once by another key is these two keys. Textual reads them as Alt with a key, and loses both
-because no Alt key has a meaning here.
+Escape followed immediately by another key is treated as two keys. Textual would treat it as Alt with that
+key, and both would be lost, because Alt keys have no function here.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from hermes.browser.glyphs import SAMPLES, Glyphs
 
 READ_AT_ONCE = 4096
 TICK_S = 0.1
-"""Seconds between two checks for an Escape key without a following key."""
+"""Seconds between two checks for an Escape that no other key has followed."""
 BEGINS_SEQUENCE = r"[\[\]OPX^_]"
-"""The characters after Escape with which control sequences begin."""
+"""A control sequence begins with Escape and one of these characters."""
 ESCAPE_KEY = re.compile(f"\x1b(?!{BEGINS_SEQUENCE}|\\Z)")
 PROBE_LINE = "\x1b[2;1H"
-"""Moves to the second line. Replies for the first line look like modified function keys."""
+"""Moves the cursor to the second line. On the first line, the replies would look like modified
+function keys."""
 CURSOR_POSITION, CLEAR_LINE = "\x1b[6n", "\x1b[2K"
 
 
 class KeyParser(XTermParser):
-    """Parses input. An Escape that no control sequence can begin with is the Escape key."""
+    """Parses input. An Escape that cannot be the beginning of a control sequence is the Escape key."""
 
     def feed(self, data: str) -> Iterable[Message]:
         if data and self._timeout_time is not None and re.match(f"(?!{BEGINS_SEQUENCE})", data):
@@ -72,7 +73,7 @@ class TerminalDriver(LinuxDriver):
         super().write(self._glyphs.simplify(data))
 
     def process_message(self, message: Message) -> None:
-        """Use replies to the probes. This runs in the input thread."""
+        """Evaluate the replies to the probes. This runs in the input thread."""
         if not (self._is_measuring and isinstance(message, events.CursorPosition)):
             super().process_message(message)
             return

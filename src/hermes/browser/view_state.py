@@ -1,4 +1,4 @@
-"""The view of the browser: the query, the filters and the order. Independent of widgets."""
+"""The view of the browser: the query, the filters and the order. This module does not depend on widgets."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ ORDERS = {"activity": "by last activity", "started": "by start", "title": "by ti
 FOUND_ORDERS = {"relevance": "best first", **ORDERS}
 KIND_NAMES = {"chat": "chats", "job": "jobs", "child": "subagents", "tool": "tool sessions"}
 REASONS = {"child": "subagent"}
-"""Display names of the reasons for which conversations are hidden. Other reasons are shown unchanged."""
+"""Display names of the reasons why conversations are hidden. Other reasons are shown unchanged."""
 
 
 class View(NamedTuple):
     query: str = ""
     sources: tuple[str, ...] | None = None
     kinds: tuple[str, ...] | None = None
-    """None means the default: chats or, if a source is named, all its kinds except subagents."""
+    """None means the default: only chats or, if a source is chosen, all kinds of that source except
+    subagents."""
     archived: bool = False
     """Whether archived conversations are shown among the others."""
     order: str = "activity"
@@ -45,8 +46,8 @@ class View(NamedTuple):
         return tuple(kind for kind in KINDS if kind not in hidden)
 
     def list_arguments(self) -> dict[str, Any]:
-        """Return the view as arguments of `list_conversations`. The archive needs both explicit kinds and
-        `include_hidden`."""
+        """Return the view as arguments of `list_conversations`. To show the archive, that method needs both
+        explicit kinds and `include_hidden`."""
         kinds = self.visible_kinds if self.archived else self.kinds
         return {
             "sources": self.sources,
@@ -90,14 +91,15 @@ def show_everything(view: View) -> View:
 
 
 def describe_hidden(hidden: dict[str, int]) -> str:
-    """Describe hidden conversations, such as `300 cron, 12 archived hidden`. Empty if none are hidden."""
+    """Describe hidden conversations, such as `300 cron, 12 archived hidden`. Return an empty string if none
+    are hidden."""
     most_first = sorted(hidden.items(), key=lambda item: (-item[1], item[0]))
     counts = ", ".join(f"{count:,} {REASONS.get(reason, reason)}" for reason, count in most_first)
     return f"{counts} hidden" if counts else ""
 
 
 def describe_empty(view: View, rows: Rows) -> list[str]:
-    """Return what an empty list says: why it is empty, and what to do."""
+    """Return the lines for an empty list: why it is empty, and what to do."""
     filters, hidden = view.describe_filters(), describe_hidden(rows.hidden)
     if not (view.is_search or filters or hidden):
         return [

@@ -427,7 +427,8 @@ class Chat:
             self.screen.tick()
 
     def _ignore_interrupts(self) -> AbstractContextManager[None]:
-        """Ignore the first two presses of Ctrl-C during a command or right after an answer. The third exits."""
+        """Ignore the first two presses of Ctrl-C during a command or right after an answer. The third one
+        exits."""
         hint = "Nothing to stop here; the third Ctrl-C exits."
         return self.handle_interrupts(lambda: self.screen.print_note(hint), asyncio.current_task())
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MINUTE = 60.0
 NIGHTS, TICKETS = 14, 6
 PER_MILLION = {"anthropic/claude-sonnet-4.5": (3.0, 15.0), "openai/gpt-5-mini": (0.25, 2.0)}
-"""Dollars per million input and output tokens. The prices of other models are unknown."""
+"""Dollars per million input tokens and per million output tokens. The prices of other models are unknown."""
 
 
 def fill_home(db: SessionDB, workspace: Path) -> int:
@@ -40,7 +40,7 @@ def fill_home(db: SessionDB, workspace: Path) -> int:
 
 
 def _make_id(now: float, days_ago: float, number: int) -> str:
-    """Return a session id in the usual format. It is the same for every run on the same day."""
+    """Return a session id in the usual format. All runs on the same day produce the same id."""
     return f"{clock.format_stamp(now - days_ago * clock.DAY)}_{number * 2654435761 % 2**32:08x}"
 
 
@@ -61,7 +61,7 @@ def _store_sample(db: SessionDB, session_id: str, sample: Sample, now: float, wo
 
 
 def _store_messages(db: SessionDB, session_id: str, texts: Sequence[str], at: float, sample: Sample) -> float:
-    """Store each line one minute after the previous one. Return the time of the last one."""
+    """Store one message per text, one minute apart. Return the time of the last message."""
     tool_calls: list[dict[str, Any]] = []
     for number, line in enumerate(texts):
         at += MINUTE

@@ -1,4 +1,5 @@
-"""Sample conversations, invented for the demo: every source, several scripts, tools, failures and costs.
+"""Sample conversations, invented for the demo. They cover every source, several scripts, tools, failures and
+costs.
 
 A line of a conversation is `role: text`. `→ tool {arguments}` is a tool call, and `← text` is its result.
 """
