@@ -1,10 +1,11 @@
 """`search_conversations`: search with a query typed at a prompt. Returns conversations, best first.
 
-Conversations that match the whole query in one message or in the title come first (`exact`). A query of plain
-words also returns conversations that contain the words in several messages, or contain most of the words. If
-nothing matches, the words are searched for as substrings of words (`partial`). A query with operators,
-phrases, parts or fields must match as typed. If nothing matches such a query, the nearest conversations are
-returned and the result is marked `relaxed`.
+Conversations that match the whole query in one message or in the title come first (`exact`). For a query of
+plain words, conversations that contain the words spread over several messages, or only most of the words,
+follow. If nothing matches, the words are searched for as substrings of words (`partial`).
+
+A query with operators, phrases, parts or fields must match as typed. If nothing matches such a query, the
+most similar conversations are returned, and the result is marked `relaxed`.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from hermes.store.values import Hit, MessageFilter, SearchRequest, SearchResults
 from hermes.terms import fold
 
 MOST_ROUNDS = 6
-"""Maximum number of searches for one query. Each further search excludes the conversations that are already
-found, because one conversation can contain thousands of matches."""
+"""Maximum number of searches for one query. One conversation can contain thousands of matches, so each
+further search excludes the conversations that were already found."""
 MOST_TITLES = 1_000
 MOST_HIDDEN, MOST_HIDDEN_YET = 500, 40
-"""Maximum number of matches examined to count hidden conversations: for a complete query, and for one still
-being typed."""
+"""Maximum number of matches examined to count hidden conversations: for a complete query, and for a query
+that is still being typed."""
 
 SHORTEST_RANKED = 3
 UNFINISHED = re.compile(r'(?:^|\s)\(*[^\s":*()]*\w$')
@@ -75,9 +76,9 @@ class FoundConversations(SearchResults):
     examined."""
 
     is_question: bool = False
-    """Whether the query is a question in plain words. Nobody expects an exact match for a question."""
+    """Whether the query is a question in plain words. For a question, an exact match is not expected."""
     contradiction: str | None = None
-    """Why no message can match, if the fields and filters exclude each other."""
+    """The reason why no message can match, if the fields and filters exclude each other."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__()
@@ -92,9 +93,9 @@ class InteractiveQuery(NamedTuple):
     question: Question
     message_filter: MessageFilter
     is_plain: bool
-    """Whether the query has plain words only. Then near matches are returned as well."""
+    """Whether the query consists of plain words only. If so, approximate matches are returned as well."""
     is_question: bool
-    """Whether the query is a question in plain words. Nobody expects an exact match for a question."""
+    """Whether the query is a question in plain words. For a question, an exact match is not expected."""
 
 
 class InteractiveSearch:
@@ -115,7 +116,7 @@ class InteractiveSearch:
         trash: bool = False,
     ) -> FoundConversations:
         """Search for conversations. With `unfinished`, the query is still being typed, so its last word also
-        matches as a prefix. With `trash`, `is:trashed` searches the trash."""
+        matches as a prefix. With `trash`, the field `is:trashed` searches the trash."""
         limit = check_integer("limit", limit)
         closing = _close_groups(query) if unfinished else ""
         reading = read(query + closing, clock.now(), trash=trash)
@@ -166,8 +167,8 @@ class InteractiveSearch:
     def _search_exact(
         self, parsed: InteractiveQuery, limit: int, results: FoundConversations
     ) -> dict[str, Hit]:
-        """Return the best exact match of each conversation, keyed by the conversation's first session, best
-        first."""
+        """Return the best exact match of each conversation, best first. The keys are the first sessions of
+        the conversations."""
         found: dict[str, Hit] = {}
         message_filter = parsed.message_filter
         for _ in range(MOST_ROUNDS):
@@ -185,7 +186,7 @@ class InteractiveSearch:
         return found
 
     def _search_titles(self, parsed: InteractiveQuery) -> dict[str, None]:
-        """Return conversations with all the words in their title, most recent activity first."""
+        """Return the conversations whose titles contain all the words, most recent activity first."""
         words = [fold(word) for word in parsed.reading.words]
         if not words or not parsed.is_plain:
             return {}
@@ -203,7 +204,7 @@ class InteractiveSearch:
         return named
 
     def _search_hidden(self, parsed: InteractiveQuery, most: int) -> tuple[dict[str, int], bool]:
-        """Count the hidden conversations that match, by reason. Also return whether some matches were not
+        """Return the number of matching hidden conversations by reason, and whether some matches were not
         examined."""
         named = parsed.reading.message_filter
         everything = parsed.message_filter._replace(kinds=named.kinds, archived=named.archived)
@@ -255,14 +256,14 @@ def _make_query(
 
 
 def _close_groups(query: str) -> str:
-    """Return the closing parentheses that the query lacks."""
+    """Return as many closing parentheses as the query lacks."""
     opened = sum(map(len, OPENED.findall(query))) - sum(map(len, CLOSED.findall(query)))
     return ")" * opened
 
 
 def _extend_last_word(query: str, closing: str, parsed: InteractiveQuery) -> InteractiveQuery:
-    """Return the query with its last word as a prefix. A last word of one or two letters is not used for
-    ranking."""
+    """Return the query with its last word as a prefix. If the last word has only one or two letters, it is
+    not used for ranking."""
     *before, last = query.split()
     if parsed.is_plain and fold(last).isascii() and len(last) < SHORTEST_RANKED:
         parsed = parsed._replace(question=question_words.read_question(" ".join(before)))
@@ -277,8 +278,9 @@ def _has_only_words(tree: Node | None) -> bool:
 def _compute_scores(
     matching: Sequence[str], near: Sequence[str], ranked: dict[str, Found], titled: Container[str]
 ) -> dict[str, float]:
-    """Return the scores in the order of the results. They never rise: exact matches precede near ones, so a
-    constant is added to theirs where a near match has a higher score."""
+    """Return the scores in the order of the results. Exact matches are listed before approximate ones. If the
+    first approximate match has a higher score than the last exact match, the difference is added to all exact
+    matches."""
     scores = {root: _compute_score(root, ranked, titled) for root in (*matching, *near)}
     lift = max(0.0, scores[near[0]] - scores[matching[-1]]) if matching and near else 0.0
     return {**scores, **{root: scores[root] + lift for root in matching}}
@@ -300,7 +302,7 @@ def _is_allowed(message_filter: MessageFilter, row: Sequence[Any]) -> bool:
 
 
 def _find_contradiction(message_filter: MessageFilter) -> str | None:
-    """Return why the filter allows no message, or None if it may allow some."""
+    """Return the reason why the filter allows no message at all, or None if it may allow some."""
     after, before = message_filter.after, message_filter.before
     if message_filter.sources == ():
         return "a role or a flag is required and excluded"
@@ -318,7 +320,7 @@ def _find_contradiction(message_filter: MessageFilter) -> str | None:
 
 
 def _explain_hidden(row: Any, message_filter: MessageFilter) -> str | None:
-    """Return why a conversation is hidden, or None if it is not."""
+    """Return the reason why a conversation is hidden, or None if it is not hidden."""
     if row is None:
         return None
     source, kind, archived, *_times = row
@@ -328,7 +330,8 @@ def _explain_hidden(row: Any, message_filter: MessageFilter) -> str | None:
 
 
 def _make_title_row(reader: Reader, root: str) -> dict[str, Any] | None:
-    """Return a row for a conversation that matches only by title, with its first user message."""
+    """Return a row for a conversation that matches only by its title. The row shows its first user
+    message."""
     row = reader.row(ROW, root)
     if row is None:
         return None

@@ -1,9 +1,9 @@
 """`search_messages`: exact search over all messages. Each result has a snippet and the neighbouring messages.
 
 If no message contains the words, they are searched for as substrings of words, and the result is marked
-`partial`. If that finds nothing either, a question in plain words returns the nearest messages, marked
-`relaxed`. The caller can request this for other queries too. A result without these marks contains exact
-matches only.
+`partial`. If that finds nothing either, a question in plain words returns the most similar messages, marked
+`relaxed`. The caller can also request such messages for other queries. A result without these marks contains
+exact matches only.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class MessageSearch:
     def search(self, query: object, request: SearchRequest, relax: bool | None = None) -> SearchResults:
         """Search for messages.
 
-        `relax` sets whether the nearest messages are returned if nothing matches. With None, this is done for
-        questions only. Before that, the words are searched for as substrings, unless `relax` is False.
+        If nothing matches, the words are searched for as substrings, unless `relax` is False. If that finds
+        nothing either, the most similar messages are returned: for any query if `relax` is True, for
+        questions only if it is None.
         """
         from hermes.recall.ranking.question_words import is_question
 
@@ -59,8 +60,8 @@ class MessageSearch:
         return results
 
     def find_nearest(self, query: str, request: SearchRequest) -> tuple[list[Hit], Node | None]:
-        """Return the messages nearest to a question, best first, and the query tree of the words to mark in
-        them."""
+        """Return the messages most similar to a question, best first, and the query tree of the words to mark
+        in them."""
         from hermes.recall.ranking.question_words import read_question
         from hermes.recall.ranking.ranked_search import RankedSearch
 
@@ -80,7 +81,8 @@ class MessageSearch:
 
 
 def _is_unmatched(engine: Access, tree: Node, request: SearchRequest) -> bool:
-    """Return whether the query has no match at all, rather than none after the offset."""
+    """Return whether the query matches nothing at all. An empty page can also mean that there are no matches
+    after the offset."""
     return not request.offset or not engine.search(tree, SearchRequest(request.message_filter, 1)).hits
 
 
@@ -100,7 +102,7 @@ def make_result(tree: Node, hit: Hit) -> dict[str, Any]:
 
 
 def _extract_match_text(hit: Hit, tree: Node) -> str:
-    """Return the text of a hit that a snippet can be made from.
+    """Return the text of a hit from which the snippet is made.
 
     Tool calls are JSON strings inside JSON and slow to decode, so they are skipped if they cannot contain a
     match.
@@ -121,7 +123,7 @@ def _extract_match_text(hit: Hit, tree: Node) -> str:
 
 
 def _make_context(hit: Hit) -> list[dict[str, Any]]:
-    """Return the hit with the previous and the next message, if they exist."""
+    """Return the previous message, the hit and the next message, as far as they exist."""
     messages = (hit.before, (hit.role, hit.content), hit.after)
     return [
         {"role": message[0], "content": _shorten_content(message[1], message[0])}
@@ -144,7 +146,7 @@ class FoundMessages(SearchResults):
     def __init__(self) -> None:
         super().__init__()
         self.nearest: list[dict[str, Any]] = []
-        """If nothing matches: messages that contain some of the words, best first."""
+        """If nothing matches: the messages that contain some of the words, best first."""
 
 
 class PromptSearch:
@@ -153,11 +155,11 @@ class PromptSearch:
 
     @within_deadline
     def messages(self, query: object, limit: int = 20, offset: int = 0) -> FoundMessages:
-        """Return the messages that match a query, best first. A query of fields only returns all messages
+        """Return the messages that match a query, best first. For a query of fields only, return all messages
         that the fields allow, newest first.
 
         If no message contains the words, they are searched for as substrings of words (`partial`). If that
-        finds nothing either, the list is empty and `nearest` holds the messages nearest to the query.
+        finds nothing either, the list is empty, and `nearest` holds the messages most similar to the query.
         """
         limit, offset = check_integer("limit", limit), max(0, check_integer("offset", offset))
         results = FoundMessages()

@@ -48,8 +48,8 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d[t ]\d\d:\d\d(:\d\d(?:\.\d+)?)?(?:z|[+-]\d\
 
 
 def read_date(text: str, now: float, zone: tzinfo | None = None) -> Span | None:
-    """Return the time range that a text names, or None if it is not a date. The default time zone is the
-    local one."""
+    """Return the time range that a text names, or None if the text is not a date. The default time zone is
+    the local one."""
     typed = " ".join(text.lower().split())
     calendar = _Calendar(now, zone)
     try:
@@ -71,7 +71,7 @@ class _Calendar:
         self.today = date(*self._fields(now)[:3])
 
     def _fields(self, at: float) -> tuple[int, ...]:
-        """Return year, month, day, hour, minute and second of a time."""
+        """Return the year, month, day, hour, minute and second of the time `at`."""
         here = (
             time.localtime(at) if self._zone is None else datetime.fromtimestamp(at, self._zone).timetuple()
         )
@@ -92,7 +92,7 @@ class _Calendar:
         return Span(self.at(date(year, 1, 1)), self.at(date(year + 1, 1, 1)))
 
     def since(self, day: date) -> Span:
-        """Return the range from the current time of day on `day` until now."""
+        """Return the range that starts on `day` at the current time of day and ends now."""
         return Span(min(self.now, self.at(day, *self._fields(self.now)[3:])), self.now)
 
     def unit(self, name: str, back: int) -> Span:
@@ -108,7 +108,7 @@ class _Calendar:
 
 
 def _add_months(day: date, count: int) -> date:
-    """Return the same day of another month, or the last day of that month if it is shorter."""
+    """Return the same day in a month `count` months later. If that month is shorter, return its last day."""
     years, month = divmod(day.month - 1 + count, 12)
     first = date(day.year + years, month + 1, 1)
     length = (_start_next_month(first) - first).days

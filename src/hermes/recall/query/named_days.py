@@ -1,6 +1,6 @@
 """Days and months named in a question, as time ranges.
 
-A date without a year can mean any year since the first session of the store. The caller passes the range of
+A date without a year can mean any year since the first session of the store. The caller passes this range of
 years.
 """
 
@@ -46,14 +46,15 @@ _DAYS_AGO = re.compile(r"\bthe day before yesterday\b|\byesterday\b|\btoday\b|ไป
 
 
 class Stretch(NamedTuple):
-    """A day, or a month if `day` is 0. If `year` is None, any year is meant."""
+    """A day, or a whole month if `day` is 0. If `year` is None, any year is meant."""
 
     year: int | None
     month: int
     day: int
 
     def within(self, first_year: int, last_year: int) -> list[tuple[float, float]]:
-        """Return the start and end of this day or month, in local time, for each year that it can mean."""
+        """Return the start and the end of this day or month, in local time. A date without a year yields one
+        range per year from `first_year` to `last_year`."""
         years = range(first_year, last_year + 1) if self.year is None else (self.year,)
         found = []
         for year in years:
@@ -83,7 +84,7 @@ def find_days(folded: str) -> tuple[Stretch, ...]:
 
 
 def find_months(text: str) -> tuple[Stretch, ...]:
-    """Return the months named without a day. The word "may" alone is not a month."""
+    """Return the months that are named without a day. The word "may" by itself is not regarded as a month."""
     found = [stretch for form in MONTH_FORMS for match in form.finditer(text) if (stretch := _read(match))]
     return tuple(dict.fromkeys(found))
 

@@ -79,8 +79,8 @@ _COMPOUND = re.compile(r"[^\W_]+(?:[._-]+[^\W_]+)+")
 
 
 def sanitize_fts5_query(query: str) -> str:
-    """Return the query in a form for FTS5, as documented: `chat-send` becomes `"chat-send"`, `hello AND`
-    becomes `hello`."""
+    """Return the query in a form for FTS5, as documented. For example, `chat-send` becomes `"chat-send"`, and
+    `hello AND` becomes `hello`."""
     query = require_text("query", query).replace(_HELD, "")
     phrases = iter(_PHRASE.findall(query))
     query = _SPECIAL.sub(" ", _PHRASE.sub(_HELD, query))

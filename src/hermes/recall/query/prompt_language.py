@@ -6,9 +6,10 @@
     title:"my plan"
 
 The fields are source, role, tool, title, model, workspace, kind, tag, before, after, on, has:error, has:tool,
-is:pinned, is:archived and is:trashed. If source, role or kind is repeated, each of the values is allowed. If tag
-is repeated, all of the tags are required. These four, is:pinned and is:archived can follow NOT or a minus:
-`-tag:work` is `NOT tag:work`.
+is:pinned, is:archived and is:trashed. If source, role or kind is repeated, any of the values is allowed. If
+tag is repeated, all of the tags are required. NOT can precede source, role, kind, tag, is:pinned and
+is:archived.
+
 Every string is a valid query. An unknown field, an invalid date or a parenthesis without its partner is
 searched for as text. As in the documented language, NOT has no effect on the first word of a query.
 """
@@ -55,7 +56,7 @@ class Field(NamedTuple):
 
 
 class Fields:
-    """The fields of a query, collected while it is read."""
+    """The fields of a query, collected while the query is parsed."""
 
     def __init__(self, now: float, trash: bool) -> None:
         self._trash = trash
@@ -104,8 +105,8 @@ class Fields:
         return tuple(value for value in chosen or every if value not in barred)
 
     def take(self, name: str, value: str, typed: str, negated: bool) -> bool:
-        """Apply a field and return True if it has a meaning. Otherwise note text that looks like a field as
-        ignored."""
+        """Apply a field. Return False if it has no meaning; text that looks like a field is then added to
+        `ignored`."""
         if name in FIELDS and value.strip() and self._apply(name, value.strip(), negated):
             self.understood.append(Field(name, value, negated))
             return True
@@ -114,8 +115,8 @@ class Fields:
         return False
 
     def take_date(self, name: str, value: str, negated: bool) -> bool:
-        """Apply a date field and return True if the value is a date. Otherwise the caller can try fewer
-        words."""
+        """Apply a date field. Return False if the value is not a date; the caller can then try
+        fewer words."""
         if negated or not self._is_date(name, value):
             return False
         self.understood.append(Field(name, value))
@@ -172,7 +173,7 @@ class Fields:
 
 
 DEEPEST = 16
-"""Maximum depth of nested groups. Deeper parentheses are text."""
+"""Maximum depth of nested groups. Parentheses nested more deeply are treated as text."""
 SHORTEST_PART = 3
 LONGEST_DATE = 4
 """Maximum number of words of an unquoted date: `2 May 2025`, `2 weeks ago`."""
@@ -202,8 +203,8 @@ class Reading(NamedTuple):
 def read(text: str, now: float, *, trash: bool = False) -> Reading:
     """Parse a query. Dates are relative to `now`. Never raises.
 
-    `is:trashed` is a field only with `trash`. Elsewhere, such as in queries of the agent, it is text, and nothing
-    in the trash is found.
+    `is:trashed` is a field only if `trash` is set. Otherwise, as in queries of the agent, it is treated as
+    text, and nothing in the trash is found.
     """
     fields = Fields(now, trash)
     tree = _Reader(fields).read(list(_split_units(replace_surrogates(text))))
@@ -233,8 +234,8 @@ _Unit = _Open | _Close | _Token
 
 
 class _Piece(NamedTuple):
-    """Text between spaces and quotes. `opens` and `closes` count the parentheses at its edges that may form
-    groups."""
+    """Text between spaces and quotes. `opens` and `closes` are the numbers of parentheses at its start and
+    end that may form groups."""
 
     text: str
     quoted: bool
@@ -262,7 +263,8 @@ def _split_units(text: str) -> Iterator[_Unit]:
 
 
 def _count_edges(bare: str) -> tuple[int, int]:
-    """Return the number of parentheses at the start and at the end that are not part of the word itself."""
+    """Return the number of parentheses at the start and at the end that may form groups, and are not part of
+    the word itself."""
     if not bare.strip("()"):
         return (0, 0) if len(set(bare)) > 1 else (bare.count("("), bare.count(")"))
     partner: dict[int, int] = {}
@@ -284,8 +286,8 @@ def _count_edges(bare: str) -> tuple[int, int]:
 
 
 def _match_parentheses(pieces: list[_Piece]) -> list[tuple[int, int]]:
-    """Return, for each piece, how many of its opening and closing parentheses have a partner. In a run, the
-    outer ones count."""
+    """Return, for each piece, how many of its opening and closing parentheses have a partner. If some in a
+    run have none, the outer ones are used as groups."""
     opened: list[int | None] = []
     found = [[0, 0] for _ in pieces]
     for number, piece in enumerate(pieces):
@@ -398,7 +400,7 @@ class _Reader:
 
 
 def _list_date_candidates(first: str, following: list[_Unit]) -> Iterator[list[str]]:
-    """Yield the word sequences that may be a date, longest first."""
+    """Yield the sequences of words that may be a date, longest first."""
     words = [first]
     for unit in following[: LONGEST_DATE - 1]:
         if not isinstance(unit, _Token) or unit.quoted or unit.glued:

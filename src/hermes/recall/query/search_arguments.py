@@ -51,7 +51,7 @@ def make_request(
     offset: int = 0,
     sort: str = "relevance",
 ) -> SearchRequest:
-    """Check the arguments of a public search method and return them as one value."""
+    """Check the arguments of a public search method and return them as one request."""
     limit, offset = check_integer("limit", limit), max(0, check_integer("offset", offset))
     order = parse_order(sort)
     message_filter = make_filter(source_filter, exclude_sources, role_filter, after, before)
@@ -59,11 +59,11 @@ def make_request(
 
 
 def exclude_hidden(message_filter: MessageFilter) -> MessageFilter:
-    """Return the filter without hidden conversations.
+    """Return the filter, changed so that it excludes hidden conversations.
 
     Archived conversations are hidden unless the filter names the archive. Jobs and tool sessions are hidden
     unless a source or kind is named. Subagent sessions are hidden unless a kind is named. In the trash, only
-    these are hidden.
+    subagent sessions are hidden.
     """
     is_named = message_filter.sources is not None or message_filter.trashed
     hidden = ("child",) if is_named else ("child", "job", "tool")
@@ -75,7 +75,8 @@ def exclude_hidden(message_filter: MessageFilter) -> MessageFilter:
 
 
 def intersect_filters(first: MessageFilter, second: MessageFilter) -> MessageFilter:
-    """Return a filter that allows what both filters allow. Text fields of `second` override those of `first`."""
+    """Return a filter that allows only what both filters allow. For the text fields, the values of `second`
+    replace those of `first`."""
     roles = _intersect(first.roles or None, second.roles or None)
     nobody = (roles is not None and not roles) or any(
         None not in flags and flags[0] != flags[1]
@@ -120,7 +121,7 @@ def _pick(choose: Callable[[float, float], float], first: float | None, second: 
 
 
 def _expand_sources(parameter: str, values: object) -> tuple[str, ...]:
-    """Return the sources with their older spellings, so that sessions written by older programs are found as
-    well."""
+    """Return the sources together with their older spellings, so that sessions written by older programs are
+    found as well."""
     found = tuple(check_source(name) for name in check_names(parameter, values))
     return (*found, *(spelled for spelled, name in SOURCE_ALIASES.items() if name in found))

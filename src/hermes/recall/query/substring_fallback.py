@@ -1,8 +1,8 @@
 """Substring search: the fallback if no message matches the words of a query.
 
-Each word that no message contains is searched for as a substring of words: `serById` is found in
-`getUserByIdAndName`. Words that some message contains stay words. Phrases, prefixes and exclusions are not
-changed.
+A word that no message contains is searched for as a substring of words: `serById` is found in
+`getUserByIdAndName`. A word that some message contains must still match as a word. Phrases, prefixes and
+exclusions are not changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hermes.terms import fold
 
 SHORTEST = 3
 MOST_WORDS = 16
-"""A query with more words is a longer text. Searching for each of its words would be too slow."""
+"""A query with more words is not searched in this way, because searching for each word would be too slow."""
 
 
 class PartialQuery(NamedTuple):
@@ -29,8 +29,8 @@ class PartialQuery(NamedTuple):
 def search_partial(
     engine: Access, tree: Node, request: SearchRequest
 ) -> tuple[PartialQuery, SearchAnswer] | None:
-    """Search for the words as substrings, for a query that nothing matches. Return None if this finds nothing
-    either."""
+    """Search for the words of a query as substrings, after the query itself matched nothing. Return None if
+    this finds nothing either."""
     partial = find_partial(engine, tree, request.message_filter)
     if partial is None:
         return None
@@ -43,10 +43,10 @@ def search_partial(
 
 
 def find_partial(engine: Access, tree: Node, message_filter: MessageFilter) -> PartialQuery | None:
-    """Return the query with substrings in place of the words that no message contains, or None if there are
-    no such words.
+    """Return the query with the words that no message contains replaced by substrings. Return None if there
+    are no such words.
 
-    Call this only if nothing matches the query itself. It searches for each word separately.
+    Call this only if nothing matches the query itself, because it searches for each word separately.
     """
     words = _collect_words(tree)
     if len(words) > MOST_WORDS:

@@ -1,8 +1,8 @@
 """Find the words of a question that occur in a text, to explain a result and to mark the words.
 
-Splitting a text into terms takes one second per twenty million characters, so a long text is not split. Its
-words are searched for directly. Only a bounded number of its non-ASCII words is split into terms, to find
-words that are spelled differently from the question.
+Splitting a text into terms takes one second per twenty million characters. A long text is therefore not
+split; the words are searched for in it directly. Only a limited number of its non-ASCII words is split into
+terms, to find words that are spelled differently from the question.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ ENDINGS = ("ingly", "edly", "ing", "ies", "ied", "ed", "es", "ly", "s", "e", "y"
 LONG = 20_000
 """Length in characters above which a text is not split."""
 MOST_FOLDED = 100_000
-"""Maximum number of characters of non-ASCII words that are split into terms."""
+"""Maximum total length of the non-ASCII words that are split into terms, in characters."""
 BESIDE = 64
-"""Maximum number of letters read on either side of a place in a word. No search term is longer."""
+"""Maximum number of letters that are read before or after a position inside a word. No search term
+is longer."""
 PATIENCE = 2_000
-"""Maximum number of occurrences examined when searching for a whole word."""
+"""Maximum number of occurrences examined in the search for a whole word."""
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _REST = re.compile(rf"[^\W_]{{0,{BESIDE}}}")
 
 
 def find_matched_terms(text: str, terms: Sequence[str]) -> list[str]:
-    """Return the words of a question that occur in a text. For a word that occurs in another form, return
-    that form."""
+    """Return the words of a question that occur in a text. If a word occurs only in another form, return that
+    form instead."""
     if len(text) <= LONG:
         return _match_words(index_text(text)[0], terms)
     lower = text.lower()
@@ -70,7 +71,8 @@ def _match_words(words: str, terms: Sequence[str]) -> list[str]:
 
 
 def _find_form(lower: str, term: str) -> str | None:
-    """Return the term if the text contains it as a whole word, otherwise another form of it, or None."""
+    """Return the term if the text contains it as a whole word. Otherwise return another form of it that the
+    text contains, or None."""
     if is_spaceless(term):
         return term if term in lower else None
     if any(word == term for word in _find_words(lower, term)):
@@ -81,8 +83,8 @@ def _find_form(lower: str, term: str) -> str | None:
 
 
 def _find_words(lower: str, beginning: str) -> Iterator[str]:
-    """Yield each word of a text with the given beginning, including repetitions, for at most `PATIENCE`
-    occurrences."""
+    """Yield each word of a text that begins with `beginning`, including repetitions. At most `PATIENCE`
+    occurrences are examined."""
     at = -1
     for _ in range(PATIENCE):
         at = lower.find(beginning, at + 1)
@@ -94,8 +96,8 @@ def _find_words(lower: str, beginning: str) -> Iterator[str]:
 
 
 def get_stem(term: str) -> str | None:
-    """Return the approximate stem of an English word, or None for other words. It serves to compare words of
-    matches that the index found."""
+    """Return the approximate stem of an English word, or None for other words. Stems are used only to compare
+    words of matches that the index has already found."""
     if not term.isascii() or not term.isalpha():
         return None
     for ending in ENDINGS:

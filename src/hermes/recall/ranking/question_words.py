@@ -1,6 +1,6 @@
-"""Parsing of questions: which words of a sentence name its subject.
+"""Parsing of questions: determines which words of a sentence name its subject.
 
-People and agents type whole sentences. The words that only form a question are left out. So are phrases about
+People and agents type whole sentences. Words that only form a question are left out, and so are phrases about
 the conversation itself ("can you list the order in which I brought up different aspects of ..."). These
 phrases are removed only as a whole, because their words can also be the subject: a question may be about an
 order or a list. If no other words would remain, nothing is left out.
@@ -28,7 +28,7 @@ MOST_TERMS, LONGEST = 64, 4_000
 EXPRESSION = re.compile(r"(?<!\S)(?:AND|OR|NOT)(?!\S)|\S\*(?!\S)")
 QUOTED = re.compile(r'"[^"]*"')
 INTERACTIVE = re.compile(r"(?<!\S)(?:\*\S{3,}\*(?!\S)|\()|\)(?!\S)")
-"""Matches a part (`*abc*`) or a group."""
+"""Matches a part of a word (`*abc*`) or a parenthesis of a group."""
 STRICT = re.compile(r'"[^"]+"|(?<!\S)(?:AND|NOT)(?!\S)|\S\*(?!\S)')
 NEGATED = re.compile(r'(?<!\S)NOT\s+(?:"[^"]*"|\S+)')
 OPERATOR = re.compile(r"(?<!\S)(?:AND|OR|NOT)(?!\S)")
@@ -37,13 +37,13 @@ LEAST_WORDS, LEAST_ASKING = 6, 2
 SENTENCE = ".,;:!?…。，？！、；：\"'"
 """Punctuation that can surround a word without being part of it."""
 COMMAS = frozenset(",;!?，。、；：！？…")
-"""Punctuation that separates sentences and their parts, also without a space after it."""
+"""Punctuation that separates sentences and their parts, even without a space after it."""
 SENTENCE_END = re.compile(r"[.:!?…\n]")
 
 
 class Question(NamedTuple):
     terms: tuple[str, ...]
-    """Index terms of the question's subject, in the order in which they were typed."""
+    """Index terms of the question's subject, in the order of the typed words."""
     must: Node | None
     """The condition that results must satisfy, if the query has operators."""
     days: tuple[Stretch, ...]
@@ -60,7 +60,7 @@ class Question(NamedTuple):
 
 
 def parse_question(text: str, now: float) -> Question:
-    """Parse a question or an expression, which may name fields. Dates are relative to `now`."""
+    """Parse a question or an expression, which may contain fields. Dates are relative to `now`."""
     typed = replace_surrogates(text[:LONGEST])
     reading = prompt_language.read(typed, now)
     if not reading.fields and not INTERACTIVE.search(typed):
@@ -86,7 +86,7 @@ def _is_name(tree: Node | None) -> bool:
 
 
 def _is_sentence(text: str) -> bool:
-    """Return whether a text without spaces is a sentence of a script that has no spaces."""
+    """Return whether a text without spaces is a sentence, in a script that does not use spaces."""
     for (start, end), (next_start, next_end) in pairwise(find_token_spans(text)):
         sides = (is_spaceless(text[start:end]), is_spaceless(text[next_start:next_end]))
         if end < next_start and (all(sides) or (any(sides) and set(text[end:next_start]) & COMMAS)):
@@ -145,8 +145,8 @@ def _extract_content(folded: str) -> list[str]:
 
 
 def _extract_terms(folded: str, left_out: frozenset[str]) -> list[str]:
-    """Return the distinct index terms of a text. A run without spaces is split into pairs of characters,
-    unless it is a single character."""
+    """Return the distinct index terms of a text. In a script without spaces, a run of characters is split
+    into pairs, unless it is a single character."""
     found: dict[str, None] = {}
     for start, end in find_token_spans(folded):
         token = folded[start:end]

@@ -1,10 +1,12 @@
-"""Ranked search: conversations, best first, each with the message that best matches.
+"""Ranked search: conversations, best first, each with its best matching message.
 
-The score of a conversation is the score of its best message plus the score of its best block. Its size has no
-influence, so very long conversations, logs and repetitions do not rank higher. Messages of people and of the
-agent weigh more than tool output. Chats weigh more than jobs and subagents. If the question names a day, the
-score of that day's conversations is doubled, and conversations of that day are included even if they match no
-word. The best conversations are then ranked again by the text of their best messages (`reranking`).
+The score of a conversation is the score of its best message plus the score of its best block. The size of the
+conversation has no influence, so very long conversations, logs and repetitions do not rank higher. Messages
+of people and of the agent weigh more than tool output. Chats weigh more than jobs and subagents.
+
+If the question names a day, the scores of that day's conversations are doubled. Conversations of that day are
+included even if they match no word. The best conversations are then ranked again by the text of their best
+messages (`reranking`).
 """
 
 from __future__ import annotations
@@ -38,14 +40,14 @@ from hermes.store.values import (
 
 MOST_PHRASINGS = 8
 PERSON, AGENT, OTHERS = 1.2, 1.0, 0.5
-"""Weights of a message by its author. If the question is about the agent's words, the weights of person and
+"""Weights of a message by its author. If the question is about what the agent said, the weights of person and
 agent are swapped."""
 KIND_WEIGHT = {"chat": 1.0, "child": 0.7, "job": 0.5, "tool": 0.5}
 SHORT, LONG, OF_LONG = 400, 3_000, 0.5
 """An answer of at most `SHORT` characters has its full weight. The weight falls to `OF_LONG` at `LONG`
 characters, because long answers contain many common words."""
 PASTED, WHOLE_LOG, OF_LOG = 2_000, 20_000, 0.3
-"""The same for a message of a person. A long message is mostly pasted text."""
+"""The corresponding limits for a message of a person. A long message is mostly pasted text."""
 OF_THE_DAY, OF_THE_MONTH, UNMATCHED = 2.0, 1.2, 1e-3
 NEARLY = 0.5
 """When results are sorted by time, only those with at least this fraction of the best score are returned."""
@@ -62,7 +64,7 @@ class Ranked(NamedTuple):
 
     conversations: dict[str, Found]
     messages: list[tuple[float, RankedMessage]]
-    """Messages with their own scores, without the score of their conversation."""
+    """The messages with their own scores, which do not include the score of the conversation."""
     candidates: Candidates
 
 
@@ -79,7 +81,7 @@ class RankedSearch:
         exclude_session: str | None = None,
         include_hidden: bool = False,
     ) -> SearchResults:
-        """Return one row for each conversation. The request has no offset."""
+        """Return one row for each conversation. The offset of the request is not used."""
         limit, order = request.limit, request.order
         results = SearchResults()
         results.order = order
@@ -148,8 +150,8 @@ class RankedSearch:
         return self.rank(question._replace(must=None), message_filter, near=True)
 
     def _search_exact(self, question: Question, tree: Node, request: SearchRequest) -> Ranked:
-        """Return the conversations that match exactly, in the order of the search. Fields alone match all
-        messages that they allow."""
+        """Return the conversations that match exactly, in the order of the search. If the query consists of
+        fields only, all messages that they allow match."""
         answer = self._engine.search(tree, request)
         found: dict[str, Found] = {}
         with self._engine.read() as reader:
@@ -161,8 +163,8 @@ class RankedSearch:
         return Ranked(found, [], Candidates([], [], [], order=answer.order))
 
     def rank(self, question: Question, message_filter: MessageFilter, *, near: bool = False) -> Ranked:
-        """Return the ranked conversations and messages for one phrasing. `near` marks the results as
-        approximate."""
+        """Return the ranked conversations and messages for one phrasing. With `near`, the results are marked
+        as approximate."""
         days, months = self._resolve_stretches(question.days), self._resolve_stretches(question.months)
         candidates = self._engine.candidates(question.terms, message_filter, must=question.must, days=days)
         ranked = _combine(question, candidates, months)
@@ -173,7 +175,8 @@ class RankedSearch:
         return ranked._replace(conversations=conversations)
 
     def _resolve_stretches(self, stretches: Sequence[Stretch]) -> list[tuple[float, float]]:
-        """Return the start and end of each day or month, in every year that it can mean."""
+        """Return the start and the end of each day or month. A date without a year yields a range for every
+        year that it can mean."""
         if not stretches:
             return []
         last = get_year(clock.now())
@@ -204,8 +207,8 @@ def _compute_score(message: RankedMessage, asks_agent: bool) -> float:
 
 
 def _compute_share(length: int, whole: int, least_from: int, least: float) -> float:
-    """Return 1 for a length up to `whole`, then a share that falls with the logarithm of the length to
-    `least`."""
+    """Return the share of its weight that a message of this length keeps. Up to the length `whole`, the share
+    is 1. Beyond, it falls with the logarithm of the length, to `least` at the length `least_from`."""
     if length <= whole:
         return 1.0
     return 1.0 - (1.0 - least) * min(1.0, log(length / whole) / log(least_from / whole))
@@ -257,8 +260,8 @@ def _is_better(found: Found, other: Found) -> bool:
 
 
 def _select_best(reader: Reader, found: Iterable[Found], order: Order) -> list[Found]:
-    """Return the conversations to show, in the requested order. If the shown scores are equal, the newest
-    message comes first."""
+    """Return the conversations to show, in the requested order. Of conversations with equal displayed scores,
+    the one with the newest message comes first."""
     ordered = sorted(
         found,
         key=lambda candidate: (
@@ -280,8 +283,9 @@ def _select_best(reader: Reader, found: Iterable[Found], order: Order) -> list[F
 
 
 def _lower_scores(results: SearchResults) -> None:
-    """Lower each score to the one before it. Of several phrasings, a conversation that matches one exactly can
-    come before a conversation with a higher score that is only near another."""
+    """Cap each score at that of the row before it, so that scores never rise down the list. With several
+    phrasings, an exact match of one phrasing is listed before a near match of another, even if its score is
+    lower."""
     for before, row in pairwise(results):
         row["score"] = min(row["score"], before["score"])
 

@@ -1,8 +1,10 @@
 """Second ranking of the best conversations, by the text of their best messages.
 
-The first ranking counts words. This one reads the beginning of a few messages and adds to the score if they
-contain the names of the question, and if words that are neighbours in the question are close together in one
-message. It is for questions in scripts with spaces: terms of other scripts are pairs of characters, which
+The first ranking counts words. The second reads the beginning of a few messages of each conversation. It
+raises the score if these messages contain the names in the question, or if words that are neighbours in the
+question are close together in one message.
+
+It is used only for questions in scripts with spaces. In other scripts, terms are pairs of characters, which
 are neighbours already.
 """
 
@@ -22,31 +24,33 @@ from hermes.store.values import RankedMessage
 from hermes.terms import index_text, is_spaceless
 
 MOST_CONVERSATIONS, MOST_MESSAGES = 30, 4
-"""The number of conversations that are ranked again, and of messages that are read of each."""
+"""The number of conversations that are ranked again, and the maximum number of messages read from each."""
 ROLES = ("user", "assistant")
-"""Whose messages are read. Tool output repeats the words of a question without being about it."""
+"""The authors whose messages are read. Tool output often repeats the words of a question without being about
+its subject."""
 LENGTH = 600
-"""The number of characters that are read of a message."""
+"""The number of characters that are read from the beginning of a message."""
 OF_NAMES, OF_NEIGHBOURS = 0.1, 0.2
-"""The highest additions to a score, as shares of the best score."""
+"""The maximum amounts added to a score for names and for neighbouring words, as shares of the best score."""
 WITHOUT_NAMES = 0.5
-"""The share of names found, if the question has none."""
+"""If the question contains no names, a conversation is treated as if it contained this share of them."""
 CLOSE = 4
-"""The distance in words up to which two words are close together."""
+"""Two words are close together if they are at most this many words apart."""
 HEAD = 3
-"""The number of letters by which a word is compared before it is stemmed."""
+"""A word of a message is stemmed and compared only if its first `HEAD` letters are those of a word in the
+question."""
 
 # A very long message is not worth reading. SQL counts no characters of structured content, so that is always read.
 CONTENT = "SELECT role, content_kind, content FROM messages WHERE id = ? AND length(content) < 100000"
 
 
 class _Wanted(NamedTuple):
-    """The words of a question, as stems."""
+    """The stems of the question's words."""
 
     names: frozenset[str]
     neighbours: tuple[tuple[str, str], ...]
     heads: frozenset[str]
-    """The first letters of all these words."""
+    """The first `HEAD` letters of each of these words."""
 
 
 def rerank(
@@ -56,8 +60,8 @@ def rerank(
     messages: Sequence[tuple[float, RankedMessage]],
     weights: Mapping[str, float],
 ) -> dict[str, Found]:
-    """Return the conversations with the scores of the best raised. A conversation that is not ranked again
-    stays below those that are. `weights` are the weights of kinds of conversations."""
+    """Return the conversations, with raised scores for the best ones. A conversation that is not ranked again
+    stays below those that are. `weights` gives a weight for each kind of conversation."""
     wanted = _make_wanted(question)
     if wanted is None:
         return conversations
@@ -77,7 +81,7 @@ def rerank(
 
 
 def _make_wanted(question: Question) -> _Wanted | None:
-    """Return the words of the question, or None if the question has nothing to rank by."""
+    """Return the names and neighbouring words of the question, or None if it has neither."""
     if any(map(is_spaceless, question.terms)):
         return None
     names = frozenset(map(_stem, question.names))
@@ -89,7 +93,7 @@ def _make_wanted(question: Question) -> _Wanted | None:
 
 
 def _locate_words(reader: Reader, message_id: int, wanted: _Wanted) -> dict[str, list[int]]:
-    """Return the places of the question's words at the beginning of a message, by stem."""
+    """Return the positions of the question's words in the beginning of a message, keyed by stem."""
     places: dict[str, list[int]] = {}
     row = reader.row(CONTENT, message_id)
     if row is not None:
@@ -109,7 +113,8 @@ def _compute_share(wanted: _Wanted, messages: Sequence[dict[str, list[int]]]) ->
 
 
 def _find_close(wanted: _Wanted, places: dict[str, list[int]]) -> Iterator[bool]:
-    """Yield for each pair of neighbours in the question whether they are close together in a message."""
+    """For each pair of neighbouring words in the question, yield whether they are close together in the
+    message."""
     for first, second in wanted.neighbours:
         yield any(
             abs(place - other) <= CLOSE for place in places.get(first, ()) for other in places.get(second, ())

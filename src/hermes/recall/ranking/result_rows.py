@@ -34,12 +34,12 @@ class Found(NamedTuple):
     message_id: int | None = None
     block: RankedBlock | None = None
     day: str | None = None
-    """The day named in the question, if the conversation has messages of that day."""
+    """The day named in the question, if the conversation has messages from that day."""
     order: Order = "relevance"
     message_filter: MessageFilter = MessageFilter()
     near: bool = False
-    """Whether the conversation contains only some of the words and does not satisfy the operators of the
-    query."""
+    """Whether this is only an approximate match: the conversation contains some of the words, but does not
+    satisfy the operators of the query."""
 
 
 def make_result_row(reader: Reader, found: Found) -> dict[str, Any] | None:
@@ -69,7 +69,8 @@ def make_result_row(reader: Reader, found: Found) -> dict[str, Any] | None:
 def make_row(
     reader: Reader, found: Found, message: tuple[int, str, str], excerpt: str, reason: str
 ) -> dict[str, Any] | None:
-    """Return the row of a conversation. `message` is the id, session and role of the message to show."""
+    """Return the row of a conversation. `message` is the id, the session and the role of the
+    message to show."""
     row = reader.row(CONVERSATION, found.root_id)
     if row is None:
         return None
@@ -95,14 +96,15 @@ def make_row(
 
 
 def format_score(score: float) -> float:
-    """Return a score with four significant digits."""
+    """Round a score to four significant digits."""
     return float(f"{score:.4g}")
 
 
 def _find_best_message(
     reader: Reader, block: RankedBlock, terms: Sequence[str], message_filter: MessageFilter
 ) -> Sequence[Any] | None:
-    """Return the message of a block that contains most of the words, also in other forms."""
+    """Return the message of a block that contains the most of the words. Other forms of a word
+    count as well."""
     best, most = None, -1.0
     for row in reader.rows(RANGE, block.session_id, block.first_id, block.last_id):
         _id, _session, role, at, *columns = row
@@ -124,7 +126,8 @@ def _find_best_message(
 def _extract_message_text(
     role: str | None, content: Any, kind: str | None, tool_name: str | None, tool_calls: str | None
 ) -> str:
-    """Return the text of a message without reasoning, or its tool calls if it has no text."""
+    """Return the text of a message without its reasoning. If the message has no text, return its
+    tool calls."""
     text = read_text(decode(content, kind), role)
     if text.strip() or not tool_calls:
         return text
@@ -154,7 +157,7 @@ def explain_match(matched: Sequence[str], found: Found) -> str:
 
 
 def _join_runs(matched: Sequence[str]) -> list[str]:
-    """Join the character pairs of a script without spaces back to the typed text."""
+    """Join overlapping pairs of characters back to the typed text, for a script without spaces."""
     runs: list[str] = []
     for term in matched:
         if (

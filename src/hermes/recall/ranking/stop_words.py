@@ -1,4 +1,4 @@
-"""Words that form a question, in English and Chinese. They carry no information about its subject."""
+"""Words that form a question, in English and Chinese. They say nothing about the subject of the question."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ PHRASES = (
     rf"(?:{_TIMES}) (?:passed|(?:are|were) there|do i have|did it take(?: me)?)(?: between| to)?",
     r"what (?:was|is|were|are) (?:its|his|her|their|the) names?",
 )
-"""These are removed only as whole phrases, because each of their words can also be the subject of a question.
-"""
+"""These phrases are removed only as a whole, because each of their words can also be the subject of a
+question."""
 
 CHINESE = "|".join(sorted(_CHINESE.split(), key=len, reverse=True))
 """Longer words come first, so that a shorter word does not match inside a longer one."""

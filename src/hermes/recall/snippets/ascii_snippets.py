@@ -1,4 +1,4 @@
-"""Snippets of ASCII text, a fast path for nearly all texts.
+"""Snippets of ASCII text: a faster implementation, which is sufficient for nearly all texts.
 
 The rules are those of `snippets`, but simpler: folding does not change positions, and a token is a run of
 letters and digits. Only the text around the best cluster is split into words.
@@ -16,19 +16,19 @@ from hermes.terms import MAX_TERM, index_text
 
 _TOKEN = re.compile("[0-9a-z]+")
 _ENOUGH = 1_000
-"""Maximum number of matches of each goal that are compared."""
+"""Maximum number of matches that are compared for each goal."""
 _SOME = 50
 """Maximum number of identifiers examined for each goal. Also the number of partial-word matches after which
 the search switches to a regular expression."""
 _PER_TOKEN = 16
 """Maximum number of characters shown per token. A token can be a whole file in base64."""
 _USUAL, _LOOKED_AT = 7, 10
-"""Average number of characters of a token with the following space; and characters split into words per token
-shown."""
+"""`_USUAL` is the average length of a token with the space after it, in characters. `_LOOKED_AT` is the
+number of characters that are split into words for each token shown."""
 _ROOM = 1024
 
 Hit = tuple[int, int, int]
-"""Start, end and number of the goal."""
+"""The start and the end of a match, and the number of its goal."""
 
 
 def make_ascii_snippet(text: str, goals: Sequence[Goal], tokens: int) -> str:
@@ -51,7 +51,8 @@ def make_ascii_snippet(text: str, goals: Sequence[Goal], tokens: int) -> str:
 
 
 def _find_hits(text: str, folded: str, goal: Goal, number: int) -> Iterator[Hit]:
-    """Yield every match of a goal: its literal if the text contains it, otherwise its words."""
+    """Yield every match of a goal. If the text contains the goal's literal, only the literal matches;
+    otherwise the words do."""
     if goal.literal is not None:
         spans = [match.span() for match in islice(goal.literal.finditer(folded), _ENOUGH)]
         if spans or not goal.tokens:
@@ -64,7 +65,8 @@ def _find_hits(text: str, folded: str, goal: Goal, number: int) -> Iterator[Hit]
 
 
 def _find_whole_words(folded: str, goal: Goal) -> list[tuple[int, int]]:
-    """Return the places where the tokens are adjacent whole words. The last one may be a prefix."""
+    """Return the positions where the tokens occur as adjacent whole words. If the goal is a prefix, the last
+    token may be the beginning of a word."""
     if len(goal.tokens) > 1:
         return [match.span() for match in islice(_compile_pattern(goal).finditer(folded), _ENOUGH)]
     token = goal.tokens[0]
@@ -95,7 +97,8 @@ def _compile_pattern(goal: Goal) -> re.Pattern[str]:
 
 
 def _find_in_identifiers(text: str, folded: str, goal: Goal) -> list[tuple[int, int]]:
-    """Return the places where the tokens are parts of an identifier: `user name` in getUserName."""
+    """Return the positions where the tokens are adjacent parts of an identifier: `user name` in
+    getUserName."""
     joined = "".join(goal.tokens)
     found, tries = [], 0
     at = folded.find(joined)

@@ -1,4 +1,5 @@
-"""Excerpts of texts. They are cut between visible characters and record how many characters were left out."""
+"""Excerpts of texts. They are cut between visible characters. Each records how many characters were left out
+before and after it."""
 
 from __future__ import annotations
 
@@ -8,24 +9,24 @@ from unicodedata import category
 JOINER = "\u200d"
 SKIN_TONES = ("\U0001f3fb", "\U0001f3ff")
 PATIENCE = 32
-"""Maximum distance that a cut moves to avoid splitting a visible character. Combining marks can repeat
-without limit."""
+"""Maximum number of characters that a cut moves to avoid splitting a visible character. The limit is needed
+because combining marks can repeat without end."""
 
 
 class Excerpt(NamedTuple):
-    """A piece of a text as written, and the number of characters before and after it."""
+    """A piece of a text as written, and how many characters of the text precede and follow it."""
 
     piece: str
     before: int = 0
     after: int = 0
     focus: int = 0
-    """The position in the piece that must remain if it is cut further."""
+    """A position in the piece. If the piece is cut further, the part around this position is kept."""
     share: int = 1
     """The weight of this excerpt when several excerpts share the available space."""
 
 
 def make_excerpt(text: str, most: int, *, focus: int = 0, share: int = 1) -> Excerpt:
-    """Return at most `most` characters of a text: its beginning, or the part around the focus."""
+    """Return at most `most` characters of a text: its beginning, or the part around `focus`."""
     return narrow_excerpt(Excerpt(text, focus=focus, share=share), most)
 
 

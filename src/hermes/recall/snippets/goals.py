@@ -1,4 +1,5 @@
-"""Goals of a snippet (the words and phrases to mark) and the choice of the best matches."""
+"""The goals of a snippet are the words and phrases to mark. This module also chooses the best matches of the
+goals."""
 
 from __future__ import annotations
 
@@ -17,17 +18,18 @@ _MARK = re.compile(f"{OPEN}|{CLOSE}")
 
 
 class Goal(NamedTuple):
-    """A leaf of the query: its tokens, and the literal to mark instead of the tokens if the text contains it."""
+    """A leaf of the query: its tokens and, if any, a literal. If the text contains the literal, it is marked
+    instead of the tokens."""
 
     tokens: tuple[str, ...]
     prefix: bool
     literal: re.Pattern[str] | None
     needle: str
-    """The longest piece of the goal. A text without it cannot match, so it is used for a fast check."""
+    """The longest piece of the goal. A text that does not contain it cannot match, which is fast to check."""
 
     @property
     def is_caseless(self) -> bool:
-        """Whether the goal has no letters with upper and lower case."""
+        """Whether no letter of the goal has an upper and a lower case."""
         return not any(token.isascii() or token != token.upper() for token in (*self.tokens, self.needle))
 
 
@@ -49,9 +51,10 @@ def _make_goal(leaf: Leaf) -> Goal:
 
 
 def may_match(text: str, tree: Node, *, encoded: bool = False) -> bool:
-    """Return whether a text may match a goal. False is certain, True is not.
+    """Return False if the text certainly matches no goal, True if it may match one.
 
-    JSON is compared by letters and digits only, because JSON does not escape these.
+    If `encoded`, the text is JSON. Then only letters and digits are compared, because JSON does not escape
+    them.
     """
     if not text.isascii() or (encoded and "\\u" in text):
         return True
@@ -63,10 +66,10 @@ def may_match(text: str, tree: Node, *, encoded: bool = False) -> bool:
 
 
 def find_best_cluster(hits: Sequence[tuple[int, int, int]], reach: int) -> tuple[int, int]:
-    """Return the start and end of the best cluster of hits.
+    """Return the start and the end of the best cluster of hits.
 
-    All hits of a cluster are within `reach` of each other. The best cluster has the most goals, then the most
-    hits, then the earliest position. `hits` must be sorted.
+    All hits of a cluster are within `reach` of each other. The best cluster is the one with the most goals,
+    then with the most hits, then with the earliest position. `hits` must be sorted.
     """
     if len(hits) == 1:
         return hits[0][:2]
@@ -88,8 +91,8 @@ def find_best_cluster(hits: Sequence[tuple[int, int, int]], reach: int) -> tuple
 
 
 def fit_snippet(snippet: str, width: int, *, in_colour: bool) -> str:
-    """Return the part of a snippet that fits into a line, including its first match. Marks drawn as colour
-    take no space."""
+    """Return the part of a snippet that fits into a line and contains the first match. If the marks are drawn
+    as colour, they take no space."""
     line = make_printable(snippet)
     unseen = len(OPEN) * len(_MARK.findall(line)) if in_colour else 0
     if make_printable(line, width_limit=width + unseen) == line:  # the whole snippet fits

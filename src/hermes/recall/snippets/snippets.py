@@ -2,8 +2,8 @@
 
 Invariant: a snippet is a piece of the text as written, with `>>>` and `<<<` around matches and `...` where it
 was cut. Matches are found in the folded text by the rules of the index. Each folded character is mapped back
-to its original, so a match that differs in case, accents or width is marked as well. The work is bounded for
-every text and query, and nothing is raised.
+to its original, so a match that differs in case, accents or width is marked as well. For every text and
+query, the work is bounded and no exception is raised.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from hermes.terms import find_token_spans, fold, index_text, is_spaceless
 __all__ = ["CLOSE", "CUT", "OPEN", "make_snippet", "may_match"]
 
 _ROOM = 1024
-"""Number of characters examined in detail. In a longer text, the best stretch of this size is found first."""
+"""Number of characters examined in detail. In a longer text, the best section of this length is
+found first."""
 _PATIENCE = 32_000_000
-"""Maximum work for finding the stretch, in characters. A non-ASCII character counts as 16, because folding it
-is slow."""
+"""Maximum amount of text examined to find that section, in characters. A non-ASCII character counts as 16,
+because folding it is slow."""
 _ENOUGH = 1_000
 """Maximum number of matches that are compared."""
 _WIDEST, _USUAL = 16, 4
-"""Maximum number of characters per token, because a token can be a whole file in base64; and the usual
-number."""
+"""The maximum and the usual number of characters per token. The maximum is needed because a token can be a
+whole file in base64."""
 
 
 class _Hit(NamedTuple):
@@ -42,7 +43,7 @@ class _Hit(NamedTuple):
 
 
 class _Origin(NamedTuple):
-    """The start and end of each folded character in the original text."""
+    """The start and the end in the original text of each folded character."""
 
     starts: Sequence[int]
     ends: Sequence[int]
@@ -76,7 +77,7 @@ def make_snippet(text: str, tree: Node, *, tokens: int = 40) -> str:
 
 
 def _choose_stretch(text: str, goals: Sequence[Goal], tokens: int) -> tuple[int, int]:
-    """Return the start and end of the stretch to examine in detail."""
+    """Return the start and the end of the section to examine in detail."""
     margin = tokens * _USUAL
     if len(text) > 2 * margin:
         # Lower-casing a long text takes most of the time, and most scripts without spaces have no case.
@@ -92,8 +93,8 @@ def _choose_stretch(text: str, goals: Sequence[Goal], tokens: int) -> tuple[int,
 
 
 def _find_plain(lower: str, goals: Sequence[Goal]) -> list[tuple[int, int, int]]:
-    """Return the places where the goals occur apart from case, or nothing if any goal does not occur in this
-    way."""
+    """Return the positions of all goals in the text, ignoring only case. If any goal does not occur, return
+    an empty list."""
     hits: list[tuple[int, int, int]] = []
     for number, goal in enumerate(goals):
         found = islice(_compile_likely(goal).finditer(lower), _ENOUGH) if goal.needle in lower else ()
@@ -115,8 +116,8 @@ def _compile_likely(goal: Goal) -> re.Pattern[str]:
 
 
 def _find_best_stretch(text: str, goals: Sequence[Goal]) -> int:
-    """Return the start of the stretch to examine: shortly before the first match of the stretch with most
-    goals."""
+    """Return the start of the section to examine: a little before the first match in the section that
+    contains the most goals."""
     best, most, spent = 0, 0, 0
     # Stretches overlap by half, so that each cluster lies completely in at least one of them.
     for start in range(0, len(text), _ROOM // 2):
@@ -140,8 +141,8 @@ def _find_best_stretch(text: str, goals: Sequence[Goal]) -> int:
 
 
 def _snap_to_word(text: str, at: int) -> int:
-    """Return a position at or shortly before `at` that is not inside a word. Return `at` itself if there is
-    no space near."""
+    """Return a position at or shortly before `at` that is not inside a word. If there is no space shortly
+    before it, return `at` itself."""
     if not 0 < at < len(text):
         return max(0, at)
     gap = text.rfind(" ", max(0, at - 256), at)
@@ -151,7 +152,7 @@ def _snap_to_word(text: str, at: int) -> int:
 def _find_hits(
     piece: str, folded: str, origin: _Origin, spans: list[tuple[int, int]], goals: Sequence[Goal]
 ) -> Iterator[_Hit]:
-    """Yield every match of a goal, in positions of the folded text."""
+    """Yield every match of a goal. The positions refer to the folded text."""
     by_first: dict[str, list[int]] = {}
     loose: list[int] = []  # goals whose first token can be part of a word
     for number, goal in enumerate(goals):
@@ -190,7 +191,8 @@ def _find_hits(
 def _find_identifiers(
     piece: str, folded: str, origin: _Origin, spans: list[tuple[int, int]], firsts: Iterable[str]
 ) -> Iterator[tuple[list[str], list[tuple[int, int]]]]:
-    """Yield the parts and positions of each identifier that contains one of the first tokens."""
+    """Find each identifier that contains one of the tokens in `firsts`. Yield its parts and their
+    positions."""
     if piece == piece.lower():
         return  # the usual case, and fast to check
     starts = [start for start, _ in spans]
@@ -215,9 +217,10 @@ def _find_identifiers(
 def _match_side_by_side(
     words: list[str], spans: list[tuple[int, int]], at: int, goal: Goal
 ) -> tuple[int, int] | None:
-    """Return the span of the goal's tokens if they all start at `at`, otherwise None.
+    """Return the span of the goal's tokens if they are the adjacent words that begin with word number `at`,
+    otherwise None.
 
-    A spaceless run at either end may extend beyond the match.
+    In a script without spaces, the first and the last word may extend beyond the match.
     """
     count = len(goal.tokens)
     if at + count > len(words):
@@ -238,7 +241,8 @@ def _match_side_by_side(
 
 
 def _split_units(folded: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the units that measure a snippet: tokens, or single characters of a spaceless run."""
+    """Return the units in which the length of a snippet is measured: tokens or, in a script without spaces,
+    single characters."""
     if folded.isascii():
         return spans
     units: list[tuple[int, int]] = []
@@ -274,7 +278,8 @@ def _choose_frame(
 def _find_cluster(
     units: list[tuple[int, int]], starts: list[int], hits: list[_Hit], tokens: int
 ) -> tuple[int, int]:
-    """Return the start and end of the cluster with most goals, then most hits, then the earliest position."""
+    """Return the start and the end of the best cluster: the one with the most goals, then the most hits, then
+    the earliest position."""
     best, low, high = (0, 0), 0, 0
     for number, hit in enumerate(hits):
         last = min(max(0, bisect_right(starts, hit.start) - 1) + tokens, len(units)) - 1
@@ -308,7 +313,7 @@ _PIECES = re.compile("[\0-\x7f]+(?=[\0-\x7f]|\\Z)|[\0-\x7f]?[^\0-\x7f]+")
 
 
 def _fold_with_origin(text: str) -> tuple[str, _Origin]:
-    """Return the folded text and the original position of each of its characters."""
+    """Return the folded text, and the original position of each of its characters."""
     folded = fold(text)
     if len(folded) == len(text) and all(map(_is_folded_alone, set(text))):
         return folded, _Origin(range(len(text)), range(1, len(text) + 1), len(text))
@@ -333,12 +338,12 @@ def _fold_with_origin(text: str) -> tuple[str, _Origin]:
 
 @lru_cache(8192)
 def _is_folded_alone(char: str) -> bool:
-    """Return whether a character folds to a single character, independent of its neighbours."""
+    """Return whether a character always folds to a single character, whatever its neighbours are."""
     return len(fold(char)) == 1 and not _is_joining(char)
 
 
 def _is_joining(char: str) -> bool:
-    """Return whether folding merges a character with the previous one: marks, and parts of a composed
-    syllable."""
+    """Return whether folding merges a character with the previous one. This is so for marks, and for parts of
+    a composed syllable."""
     composes = "\u1160" <= char <= "\u11ff" or char in "\uff9e\uff9f"
     return char >= "\u0300" and (composes or category(char)[0] == "M")

@@ -51,8 +51,8 @@ _MARKS = {
     "x": "хχ",
     "y": "уγ",
 }
-"""Look-alikes that NFKC does not map. U+2039 and U+203A are omitted on purpose, because they replace the
-marks."""
+"""Look-alikes that NFKC does not map. U+2039 and U+203A are omitted on purpose, because `prompt_safety` puts
+them around quoted imitations."""
 
 _BLANK = "\u2800\u3164\u115f\u1160\uffa0"
 """Characters that look like a space but are letters or symbols."""
@@ -62,10 +62,11 @@ _LINE_ENDS = "\n\v\f\r\x85\u2028\u2029"
 class FoldedText(NamedTuple):
     text: str
     places: list[int] | None
-    """The position of each character in the original text; None if all positions are equal."""
+    """The position in the original text of each character. None if every character is at its original
+    position."""
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return the original span of a piece of the folded text."""
+        """Return the span in the original text that corresponds to a span of the folded text."""
         if self.places is None or start == end:
             return (start, end) if self.places is None else (self._place(start), self._place(start))
         return self.places[start], self.places[end - 1] + 1
@@ -91,7 +92,8 @@ def fold(text: str) -> FoldedText:
 def replace_folded(
     pattern: re.Pattern[str], text: str, replace: Callable[[re.Match[str], FoldedText], str]
 ) -> str:
-    """Return the text with every match of the pattern in its folded form replaced."""
+    """Find all matches of the pattern in the folded text, and return the original text with each of them
+    replaced."""
     folded = fold(text)
     parts: list[str] = []
     done = 0

@@ -1,7 +1,7 @@
 """Excerpts of single messages, cut while they are read.
 
-Messages of people and of the agent are shown at greater length than tool calls and tool output. Of structured
-content only the text is shown. Attachments are not fetched.
+Messages of people and of the agent are shown at greater length than tool calls and tool output. If content is
+structured, only its text is shown. Attachments are not fetched.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hermes.store.engine import Row
 ROW = "SELECT id, role, content, content_kind, tool_calls, tool_name, timestamp FROM messages"
 
 OVERHEAD = 100
-"""Approximate number of characters that a message takes besides its text."""
+"""Approximate number of characters that a message takes in addition to its text."""
 FIRST_LINES = 8
-"""Number of lines shown of a tool's output."""
+"""Number of lines of a tool's output that are shown."""
 MOST_CALLS = 4
 LONGEST_CALL = 160
 MATCH_SHARE = 4
@@ -28,16 +28,16 @@ MATCH_SHARE = 4
 
 
 class Bounds(NamedTuple):
-    """Maximum number of characters kept: of messages of people and the agent, of tool output, and of the
-    match."""
+    """Maximum numbers of characters that are kept: of a message of a person or the agent, of tool output, and
+    of the match."""
 
     speech: int
     tool: int
     match: int
     call: int = LONGEST_CALL
-    """Maximum number of characters of the arguments of a tool call."""
+    """Maximum number of characters of a tool call's arguments."""
     calls: int = MOST_CALLS
-    """Maximum number of tool calls of a message."""
+    """Maximum number of tool calls shown for a message."""
 
 
 class MessageExcerpt(NamedTuple):
@@ -50,7 +50,7 @@ class MessageExcerpt(NamedTuple):
     text: Excerpt
     calls: Excerpt | None
     reasoning: int = 0
-    """Number of characters of reasoning before the answer. The text does not contain them."""
+    """Length of the reasoning before the answer, in characters. The reasoning is not part of the text."""
 
     @property
     def length(self) -> int:
@@ -60,8 +60,8 @@ class MessageExcerpt(NamedTuple):
 def make_message_excerpt(
     row: Row, bounds: Bounds, clues: Sequence[str] | None = None, skip: int = 0
 ) -> MessageExcerpt:
-    """Make an excerpt from a `ROW`. If `clues` is not None, the message is the match, and the first clue in
-    its text remains visible.
+    """Make an excerpt from a `ROW`. If `clues` is given, the message is the match, and the excerpt is cut so
+    that the first clue found in the text stays visible.
 
     `skip` is the number of characters to leave out at the beginning of a match.
     """
@@ -83,7 +83,7 @@ def make_message_excerpt(
 
 
 def _strip_reasoning(text: str, clues: Sequence[str]) -> tuple[str, int]:
-    """Return the answer and the length of its reasoning.
+    """Return the answer and the length of the reasoning before it.
 
     Return the whole text and 0 if there is no answer, or if the clues occur only in the reasoning.
     """

@@ -1,9 +1,9 @@
 """Bounded reading of conversations: a match with its surroundings, a page, or part of a transcript.
 
 Invariant: a session is never read as a whole. Rows are fetched one at a time, only as many as are shown, and
-each row is cut when it is read. Memory use depends on the longest message, and time on the size of the
-answer, independent of the length of the session. Attachments are not read. Messages in the trash and rewound
-messages are skipped.
+each row is cut when it is read. Memory use depends on the longest message, and time depends on the size of
+the answer; neither depends on the length of the session. Attachments are not read. Messages in the trash and
+rewound messages are skipped.
 """
 
 from __future__ import annotations
@@ -64,17 +64,18 @@ class Window(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """A match in its session. `around` is ordered by distance; the other lists are in order of time."""
+    """A match in its session. `around` is ordered by distance from the match; the other lists are in
+    chronological order."""
 
     match: MessageExcerpt
     exchange: list[MessageExcerpt]
-    """The question that the match belongs to and its answer, without the match itself."""
+    """The question before the match and the answer after it, without the match itself."""
     around: list[MessageExcerpt]
     opening: list[MessageExcerpt]
     closing: list[MessageExcerpt]
     near: list[int]
-    """The message ids around the match in order, including messages not shown. Used to count omitted
-    messages."""
+    """The ids of all messages around the match, in order, even of those not shown. They are used to count
+    omitted messages."""
 
 
 class Passages:
@@ -84,13 +85,15 @@ class Passages:
     def search(
         self, phrasings: Sequence[str], request: SearchRequest, exclude_session: str | None = None
     ) -> SearchResults:
-        """Return the conversations that best answer a question, asked in one or several phrasings."""
+        """Return the conversations that best answer a question. The question can be given in several
+        phrasings."""
         from hermes.recall.ranking.ranked_search import RankedSearch
 
         return RankedSearch(self._engine).search(phrasings, request, exclude_session=exclude_session)
 
     def segment(self, name: str) -> Segment | None:
-        """Return the session with this id, or the only session whose id starts with it."""
+        """Return the session with this id. If there is none, return the only session whose id
+        begins with it."""
         known = Sessions(self._engine).resolve_id(name) if name else None
         if known is None:
             return None
@@ -135,7 +138,8 @@ class Passages:
     def around(
         self, session_id: str, message_id: int, radius: int, bounds: Bounds, skip: int = 0
     ) -> Window | None:
-        """Return a message of the session's conversation and its neighbours in the same session."""
+        """Return a message of the session's conversation, together with its neighbours in the session that
+        contains it."""
         with self._engine.read(settled=True, wait=False) as reader:
             start = _read_segment(reader, session_id)
             home = None if start is None else reader.value(HOME, message_id, start.conversation_id)
@@ -154,7 +158,8 @@ class Passages:
             )
 
     def page(self, session_id: str, after: int, room: int, bounds: Bounds) -> Window | None:
-        """Return the messages of a session after an id, about as many as fit into `room` characters."""
+        """Return the messages of a session after the id `after`, about as many as fit into `room`
+        characters."""
         with self._engine.read(settled=True, wait=False) as reader:
             segment = _read_segment(reader, session_id)
             if segment is None:
@@ -170,7 +175,7 @@ class Passages:
             return Window(segment, messages, after > BEGINNING, more)
 
     def page_before(self, session_id: str, before: int, room: int, bounds: Bounds) -> Window | None:
-        """Return the messages of a session before an id, in order, about as many as fit into `room`
+        """Return the messages of a session before the id `before`, in order, about as many as fit into `room`
         characters."""
         with self._engine.read(settled=True, wait=False) as reader:
             segment = _read_segment(reader, session_id)
@@ -184,8 +189,8 @@ class Passages:
     def transcript(
         self, session_id: str, message_id: int, room: int, bounds: Bounds, clues: Sequence[str] = ()
     ) -> Window | None:
-        """Return about `room` characters of a session around a message, if possible a quarter of them before
-        it."""
+        """Return about `room` characters of a session around a message. If possible, a quarter of them
+        precede the message."""
         with self._engine.read(settled=True, wait=False) as reader:
             segment = _read_segment(reader, session_id)
             match = segment and _read_message(reader, session_id, message_id, bounds, clues)
@@ -208,8 +213,8 @@ class Passages:
     def recent(
         self, limit: int, *, source: str | None, since: float | None, until: float | None
     ) -> ConversationPage:
-        """Return conversations by last activity. Jobs, subagents, tools and the archive are included only if
-        the source is named."""
+        """Return conversations, most recent activity first. Jobs, subagents, tools and the archive are
+        included only if `source` is given."""
         selection = ConversationFilter(
             sources=None if source is None else (source,), since=since, until=until
         )
@@ -251,7 +256,7 @@ def _read_message(
 def _walk(
     reader: Reader, sql: LiteralString, session_id: str, at: int, most: int, bounds: Bounds
 ) -> Iterator[MessageExcerpt]:
-    """Yield messages in one direction. Each row is released before the next one is read."""
+    """Yield messages in one direction from `at`. Each row is released before the next one is read."""
     for _ in range(most):
         row = reader.row(sql, session_id, at)
         if row is None:
@@ -289,7 +294,8 @@ def _is_answer(outlined: Row) -> bool:
 
 
 def _find_exchange(match: MessageExcerpt, before: Sequence[Row], after: Sequence[Row]) -> list[int]:
-    """Return the ids of the question before a match and of the answer after it, without the match itself."""
+    """Return the ids of the question before the match and the answer after it. The match itself is not
+    included."""
     ids: list[int] = []
     if match.role != "user":
         ids += [message[0] for message in before if _is_question(message)][:1]

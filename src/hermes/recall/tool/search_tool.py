@@ -4,7 +4,7 @@ The arguments select one of four modes: discover (a query), scroll (a session an
 and browse (no arguments). An answer is JSON text of at most `LARGEST` characters. Invalid arguments, unknown
 ids and store errors are returned as `error` and never raised. Recalled text is quoted (see `prompt_safety`).
 The answer contains the real messages; a model is used only for optional summaries. The store handle decides
-which conversations are visible: a scoped handle sees only its own.
+which conversations are visible: a scoped handle shows only those in its scope.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ RADIUS = 5
 """Maximum number of messages on each side of a match."""
 SUMMARY_SECONDS = 60.0
 SUMMARY_SHARE = 12
-"""Weight of a summary. It replaces all the messages that would be shown otherwise."""
+"""Weight of a summary when the space is divided. It is high because a summary replaces all messages of the
+result."""
 
 Row = dict[str, Any]
 LONGEST_SNIPPET = 400
 NEAREST = 2
-"""Number of neighbours of a match that have priority over the first and last exchange if space is short."""
+"""If space is short, this many neighbours of the match have priority over the first and the last exchange."""
 GAP = 20
-"""Characters of the entry that counts the messages left out between two others."""
+"""Length, in characters, of the entry that says how many messages were left out between two others."""
 
 MARKED = re.compile(f"{re.escape(OPEN)}(.+?){re.escape(CLOSE)}", re.DOTALL)
 
@@ -75,8 +76,8 @@ def session_search(
     summary_seconds: float = SUMMARY_SECONDS,
     transcript_size: int = TRANSCRIPT,
 ) -> str:
-    """Answer one call of the tool. The conversation of `current_session` is excluded, because the agent is in
-    it.
+    """Answer one call of the tool. The conversation of `current_session` is excluded, because the agent
+    already knows it.
 
     The summariser receives about `transcript_size` characters of each session.
     """
@@ -152,15 +153,16 @@ def _make_result(store: RecallStore, row: Row, room: int) -> Row | None:
 
 
 def _compute_room(results: int) -> int:
-    """Return the number of characters available for each result, without the notice and the notes."""
+    """Return the number of characters available for each result, after the notice and the notes are
+    subtracted."""
     return (LARGEST - 1_000) // max(1, results)
 
 
 def _summarise_results(
     store: RecallStore, request: ToolArguments, rows: Sequence[Row], work: SummaryOptions
 ) -> list[Row | None]:
-    """Return results with summaries instead of messages. A result without a summary has its messages and the
-    reason."""
+    """Return results that contain summaries instead of messages. If a summary is missing, the result contains
+    its messages and the reason."""
     question = " / ".join(request.phrasings)
     windows = [
         store.passages.transcript(
@@ -290,7 +292,7 @@ def _format_session(segment: Segment) -> Row:
 
 
 def _format_message(excerpt: MessageExcerpt, *, match: bool = False) -> Row:
-    """Return the author, time and text of a message, with `tool` and `calls` if it has any."""
+    """Return the author, time and text of a message, and `tool` and `calls` if the message has them."""
     message: Row = {"id": excerpt.id, "author": to_one_line(excerpt.role), "at": clock.format_iso(excerpt.at)}
     if match:
         message["match"] = True
@@ -324,15 +326,16 @@ def _format_header(row: Row) -> Row:
 
 
 def _extract_clues(row: Row) -> list[str]:
-    """Return the pieces of the message text that the snippet shows: the whole snippet without marks, then
-    each marked piece."""
+    """Return the pieces of the message text that the snippet shows: first the whole snippet without marks,
+    then each marked piece."""
     snippet = row["snippet"] or ""
     whole = snippet.replace(OPEN, "").replace(CLOSE, "").removeprefix(CUT).removesuffix(CUT)
     return [whole, *sorted(MARKED.findall(snippet), key=len, reverse=True)]
 
 
 def _format_result(header: Row, scene: Scene, room: int) -> Row:
-    """Return the match and as many surrounding messages as fit into `room` at their minimum length."""
+    """Return the match with as many surrounding messages as fit into `room` characters, each counted at its
+    minimum length."""
     match = _format_message(scene.match, match=True)
     room -= measure_least({**header, "opening": [], "messages": [match], "closing": []})
     chosen = {scene.match.id: match}
@@ -354,7 +357,8 @@ def _format_result(header: Row, scene: Scene, room: int) -> Row:
 
 
 def _insert_gaps(messages: list[Row], near: list[int]) -> list[Row]:
-    """Return the messages. Between two that are not adjacent, insert the number of messages left out."""
+    """Return the messages. Where messages between two of them are missing, insert an entry with the number of
+    missing messages."""
     place = {message_id: number for number, message_id in enumerate(near)}
     lines: list[Row] = []
     for message in messages:

@@ -1,8 +1,8 @@
 """Summaries of earlier conversations, made by the caller's model in parallel and within a time limit.
 
 A summariser is a function of (prompt, transcript) that returns a text. It can be slow, fail, or never return.
-In that case its thread is abandoned and the result states why the summary is missing. Retries are left to the
-summariser.
+In these cases its thread is abandoned, and the result says why the summary is missing. Retries are left to
+the summariser.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = get_logger(__name__)
 Summarise = Callable[[str, str], str]
 
 TRANSCRIPT = 100_000
-"""Approximate number of characters of a session that a summary is made from."""
+"""Approximate length of the part of a session from which a summary is made, in characters."""
 IN_A_TRANSCRIPT = Bounds(speech=10_000, tool=500, match=20_000)
 AT_ONCE = 3
 LONGEST_PROBLEM = 300
@@ -44,11 +44,12 @@ paths, commands, figures and dates as they are written. If nothing bears on it, 
 class Summary(NamedTuple):
     text: str = ""
     problem: str = ""
-    """Why the summary is missing, in words for the reader of the answer."""
+    """Why the summary is missing, worded for the reader of the answer."""
 
 
 def format_transcript(window: Window) -> str:
-    """Return the messages as lines of JSON. A text in them cannot imitate another message."""
+    """Return the messages as lines of JSON, so that text inside one message cannot imitate another
+    message."""
     lines = ["(earlier messages left out)"] if window.more_before else []
     for message in window.messages:
         line: dict[str, object] = {"author": to_one_line(message.role), "at": clock.format_iso(message.at)}
@@ -67,8 +68,8 @@ def format_transcript(window: Window) -> str:
 def make_summaries(
     summarise: Summarise, question: str, transcripts: Sequence[str], seconds: float
 ) -> list[Summary]:
-    """Return a summary for each transcript. Those not finished after `seconds` in total have a `problem`
-    instead."""
+    """Return a summary for each transcript. A summary that is not finished after `seconds`, counted for all
+    together, has a `problem` instead of a text."""
     prompt = PROMPT.format(question=fence_text(question))
     waiting = deque(enumerate(transcripts))
     answered: SimpleQueue[tuple[int, Summary]] = SimpleQueue()

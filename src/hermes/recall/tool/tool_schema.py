@@ -1,7 +1,7 @@
-"""The schema of `session_search`, and the checks of its arguments. Each error is one clear sentence.
+"""The schema of `session_search`, and the checks of its arguments. Each error message is one clear sentence.
 
-Models often fill in optional arguments. An empty text, an empty list, null and message 0 are treated as
-missing, and a number may be passed as text. An unknown argument is an error, because ignoring it would
+Models often fill in optional arguments. An empty text, an empty list, null and the message id 0 are treated
+as missing, and a number may be passed as text. An unknown argument is an error, because ignoring it would
 mislead the model.
 """
 
@@ -198,7 +198,8 @@ def _parse_phrasings(value: object, notes: list[str]) -> tuple[str, ...]:
 
 
 def _parse_moment(key: str, value: object) -> float | None:
-    """Return the epoch seconds of a time, or of the start of a day. A time without an offset is local."""
+    """Return the epoch seconds of a time, or of the start of a day. A time without a UTC offset is local
+    time."""
     if value is None:
         return None
     try:
