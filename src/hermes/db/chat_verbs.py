@@ -27,14 +27,14 @@ class ChatVerbs:
 
     @property
     def leases(self) -> Leases:
-        """Leases: which process works in a conversation."""
+        """Leases, which record which process works in a conversation."""
         from hermes.store.chats.leases import Leases
 
         return Leases(self._engine)
 
     @property
     def routing(self) -> Routing:
-        """Routes: the current session of each chat."""
+        """Routes, which record the current session of each chat."""
         from hermes.store.chats.routing import Routing
 
         return Routing(self._engine)
@@ -61,7 +61,8 @@ class ChatVerbs:
         return MirrorSource(self._engine)
 
     def adopt_conversation(self, session_id: str, owner: str) -> list[str]:
-        """Assign a conversation without an owner, with its subagents, to a person or a room. Return its sessions."""
+        """Assign a conversation without an owner, and its subagents, to a person or a room. Return the ids of
+        its sessions."""
         from hermes.store.sessions.owners import Ownership
 
         return Ownership(self._engine).adopt(session_id, owner)
@@ -71,12 +72,12 @@ class ChatVerbs:
     def request_handoff(self, session_id: str, platform: str) -> bool:
         """Ask the gateway to move a session to a platform.
 
-        Return False if a handoff is under way or the session is unknown.
+        Return False if a handoff of this session is already under way, or if the session is unknown.
         """
         return self._handoffs.request(session_id, platform)
 
     def claim_handoff(self, session_id: str) -> bool:
-        """Claim a pending handoff. Exactly one of several callers gets True."""
+        """Claim a pending handoff. If several callers try, exactly one of them gets True."""
         return self._handoffs.claim(session_id)
 
     def complete_handoff(self, session_id: str) -> None:
@@ -92,7 +93,8 @@ class ChatVerbs:
         return self._handoffs.get_state(session_id)
 
     def list_pending_handoffs(self) -> list[Row]:
-        """Return the sessions whose handoff waits to be claimed, oldest start first."""
+        """Return the sessions with a handoff that nobody has claimed yet, the session that started first at
+        the top."""
         return self._handoffs.list_pending()
 
     def enable_telegram_topic_mode(
@@ -103,7 +105,8 @@ class ChatVerbs:
         has_topics_enabled: bool | None = None,
         allows_users_to_create_topics: bool | None = None,
     ) -> None:
-        """Record that a private Telegram chat uses topics, and what Telegram says about them."""
+        """Record that a private Telegram chat uses topics, and the capabilities that Telegram
+        reports for it."""
         self._topics.enable_telegram_topic_mode(
             chat_id=chat_id,
             user_id=user_id,
@@ -112,7 +115,8 @@ class ChatVerbs:
         )
 
     def disable_telegram_topic_mode(self, *, chat_id: str, clear_bindings: bool = True) -> None:
-        """Record that a Telegram chat uses no topics; with `clear_bindings`, forget which session each topic had."""
+        """Record that a Telegram chat does not use topics. With `clear_bindings`, the sessions of its topics
+        are forgotten."""
         self._topics.disable_telegram_topic_mode(chat_id=chat_id, clear_bindings=clear_bindings)
 
     def is_telegram_topic_mode_enabled(self, *, chat_id: str, user_id: str) -> bool:
@@ -133,7 +137,8 @@ class ChatVerbs:
         session_id: str,
         managed_mode: str = "auto",
     ) -> None:
-        """Put a session into a topic, in place of the session that was there. A session is in one topic only."""
+        """Bind a session to a topic, in place of the session bound before. A session can be bound to one
+        topic only."""
         self._topics.bind_telegram_topic(
             chat_id=chat_id,
             thread_id=thread_id,
@@ -144,13 +149,13 @@ class ChatVerbs:
         )
 
     def is_telegram_session_linked_to_topic(self, *, session_id: str) -> bool:
-        """Return whether a session is in a topic."""
+        """Return whether a session is bound to a topic."""
         return self._topics.is_telegram_session_linked_to_topic(session_id=session_id)
 
     def list_unlinked_telegram_sessions_for_user(
         self, *, chat_id: str, user_id: str, limit: int = 10
     ) -> list[Row]:
-        """Return conversations of a person that are in no topic, newest activity first."""
+        """Return conversations of a person that are bound to no topic, most recent activity first."""
         return self._topics.list_unlinked_telegram_sessions_for_user(
             chat_id=chat_id, user_id=user_id, limit=limit
         )

@@ -38,8 +38,11 @@ class ConversationVerbs(Handle):
     ) -> str:
         """Compress a session: end it and continue in a child with a summary. Return the id of the child.
 
-        The context of the child is `head`, the summary, `carried` (message ids of the parent's context), then its own
-        messages. `child` may have session_id, title, model, model_config, system_prompt and started_at, here and below.
+        The context of the child consists of `head`, the summary, `carried`, and then its own messages. `head`
+        and `carried` are ids of messages in the parent's context.
+
+        `child` sets values of the child: session_id, title, model, model_config, system_prompt and
+        started_at. The methods below accept the same values.
         """
         from hermes.store.sessions.families import Families
 
@@ -57,10 +60,11 @@ class ConversationVerbs(Handle):
         session_key: str | None = None,
         **child: Any,
     ) -> str:
-        """Start a conversation with the context of another one, up to a message of it. Return its id.
+        """Start a new conversation that has the context of `session` up to the message `at_message`. Return
+        the id of the new session.
 
-        Nothing is copied. The parent ends, and its chats move to the branch. With `end_parent=False` it stays open and
-        keeps its chats. With `session_key` only that chat moves.
+        No message is copied. The parent ends, and its chats move to the branch. With `end_parent=False`, the
+        parent stays open and keeps its chats. With `session_key`, only that chat moves.
         """
         from hermes.store.sessions.families import Families
 
@@ -77,7 +81,8 @@ class ConversationVerbs(Handle):
         session_key: str | None = None,
         **child: Any,
     ) -> str:
-        """End a conversation and start a new one in its chats, or in the chat `session_key` alone. Return its id."""
+        """End a conversation and start a new one in its chats. With `session_key`, only that chat moves to
+        the new one. Return the id of the new session."""
         from hermes.store.sessions.families import Families
 
         return Families(self._write_access(session), routing).reset(
@@ -85,13 +90,15 @@ class ConversationVerbs(Handle):
         )
 
     def undo_reset(self, session_id: str, *, lease_epoch: int | None = None) -> str:
-        """Return to the conversation that a reset left, while the new one has no messages. Return its id."""
+        """Undo a reset: return to the conversation before it. This is possible only while the new
+        conversation has no messages. Return the id of the earlier session."""
         from hermes.store.sessions.families import Families
 
         return Families(self._write_access(session_id), routing).undo_reset(session_id, lease_epoch)
 
     def delegate(self, parent: str, *, lease_epoch: int | None = None, **child: Any) -> str:
-        """Create a session for a task that another session hands out, and return its id."""
+        """Create a session for a subagent, which works on a task for the session `parent`. Return the id of
+        the new session."""
         from hermes.store.sessions.families import Families
 
         return Families(self._write_access(parent), routing).delegate(
@@ -99,13 +106,15 @@ class ConversationVerbs(Handle):
         )
 
     def get_context(self, session_id: str) -> list[Row]:
-        """Return the context of a model call: `get_messages_as_conversation` with the `id` of each message."""
+        """Return the context for a model call: the messages of `get_messages_as_conversation`, each with its
+        `id`."""
         return Messages(self._read_access()).read_context(session_id)
 
     # ---------------------------------------------------------------- titles and lineage
 
     def tip(self, name: str) -> str | None:
-        """Return the newest session of a conversation, which is named by an id, an id prefix or a title."""
+        """Return the newest session of the conversation named by an id, the beginning of an id, or a title.
+        Return None if there is none."""
         from hermes.store.sessions.sessions import Sessions
         from hermes.store.sessions.titles import Titles
 
@@ -115,9 +124,11 @@ class ConversationVerbs(Handle):
         return None if session_id is None else Lineage(self._read_access()).find_tip(session_id)
 
     def named(self, name: str, *, preferred_owner: str | None = None) -> ResolvedName:
-        """Return the session that a person means by an id or a title, or by a part of one; or the candidates.
+        """Return the session that a person means by `name`: an id, a title, or a part of either. If several
+        match, return the candidates.
 
-        On the whole store a title that several owners use is ambiguous, unless `preferred_owner` is one of them.
+        On the whole store, several owners can use the same title. Such a title is ambiguous unless
+        `preferred_owner` is one of these owners.
         """
         from hermes.store.sessions.name_resolution import NameResolver
 
@@ -127,7 +138,8 @@ class ConversationVerbs(Handle):
         )
 
     def starting_with(self, start: str, limit: int = 50) -> list[Row]:
-        """Return sessions whose id or title begins with this text, newest activity first, for shell completion."""
+        """Return sessions whose id or title begins with `start`, most recent activity first. Used for shell
+        completion."""
         from hermes.store.sessions.name_resolution import NameResolver
 
         return NameResolver(self._read_access()).list_starting_with(start, limit)
@@ -139,7 +151,8 @@ class ConversationVerbs(Handle):
         return Selector(self._read_access()).list_sessions(selection, subagents)
 
     def outlines(self, session_ids: Iterable[str], *, whole: bool = False) -> list[Outline]:
-        """Return these sessions without their messages; with `whole`, every session of their conversations."""
+        """Return these sessions without their messages. With `whole`, return all sessions of their
+        conversations."""
         from hermes.store.sessions.selection import Selector
 
         return Selector(self._read_access()).list_outlines(session_ids, whole)
@@ -151,13 +164,15 @@ class ConversationVerbs(Handle):
     # ---------------------------------------------------------------- rewind
 
     def drop_partial(self, session_id: str, message_id: int, *, lease_epoch: int | None = None) -> bool:
-        """Delete an answer that was stored as partial. Return False if there is none with this id."""
+        """Delete an answer that was stored as partial. Return False if there is no partial answer with this
+        id."""
         return Messages(self._write_access(session_id)).drop_partial(session_id, message_id, lease_epoch)
 
     def rewind_to_message(
         self, session_id: str, user_message_id: int, *, lease_epoch: int | None = None
     ) -> Row:
-        """Take a person's message and everything after it out of context and search.
+        """Rewind: remove a person's message and all messages after it from the context and from search. They
+        can be restored.
 
         The result has `rewound_count`, `target_message` (to be edited and sent again) and `new_head_id`.
         """
@@ -166,19 +181,21 @@ class ConversationVerbs(Handle):
         return Rewinds(self._write_access(session_id)).rewind_to(session_id, user_message_id, lease_epoch)
 
     def restore_rewound(self, session_id: str, since_id: int = 0, *, lease_epoch: int | None = None) -> int:
-        """Restore rewound messages from an id on, and return how many."""
+        """Restore the rewound messages whose id is `since_id` or higher. Return their number."""
         from hermes.store.sessions.rewind import Rewinds
 
         return Rewinds(self._write_access(session_id)).restore(session_id, since_id, lease_epoch)
 
     def restore_last_rewind(self, session_id: str, *, lease_epoch: int | None = None) -> int:
-        """Restore the messages of the last rewind, unless the conversation has continued since. Return how many."""
+        """Restore the messages of the last rewind, unless the conversation has continued since. Return their
+        number."""
         from hermes.store.sessions.rewind import Rewinds
 
         return Rewinds(self._write_access(session_id)).restore_last(session_id, lease_epoch)
 
     def list_recent_user_messages(self, session_id: str, limit: int = 20) -> list[Row]:
-        """Return the last messages of the person, newest first, as targets for `rewind_to_message`."""
+        """Return the person's last messages, newest first. Each is a possible target of
+        `rewind_to_message`."""
         from hermes.store.sessions.rewind import Rewinds
 
         return Rewinds(self._read_access()).list_recent_prompts(session_id, limit)
@@ -187,13 +204,14 @@ class ConversationVerbs(Handle):
 
     @property
     def passages(self) -> Passages:
-        """Bounded reading of conversations, as `session_search` uses it."""
+        """Reads conversations in pieces of limited size, as `session_search` does."""
         from hermes.recall.tool.passages import Passages
 
         return Passages(self._read_access())
 
     def search(self, query: str, limit: int = 20, offset: int = 0) -> FoundMessages:
-        """Return messages for a query as people type it: also `*part*`, `(groups)`, fields and dates."""
+        """Return the messages that match a query in the language of the prompt, which has `*part*`,
+        `(groups)`, fields and dates in addition to the operators of `search_messages`."""
         from hermes.recall.message_search import PromptSearch
 
         return PromptSearch(self._read_access()).messages(query, limit, offset)
@@ -210,9 +228,10 @@ class ConversationVerbs(Handle):
         unfinished: bool = False,
         trash: bool = False,
     ) -> FoundConversations:
-        """Return one row per conversation for a query as people type it, titles included, the best first.
+        """Search titles and messages with a query in the language of the prompt. Return one row per
+        conversation, best first.
 
-        `unfinished` says that the query is still being typed: its last word also matches as a prefix. With
+        With `unfinished`, the query is still being typed, so its last word also matches as a prefix. With
         `trash`, the field `is:trashed` searches the trash.
         """
         from hermes.recall.interactive_search import InteractiveSearch
@@ -242,7 +261,8 @@ class ConversationVerbs(Handle):
         include_hidden: bool = False,
         sort: str = "relevance",
     ) -> SearchResults:
-        """Return one row per conversation, the best first, for a question or several phrasings of one."""
+        """Return one row per conversation, best first. `query` is a question, or a list of several phrasings
+        of one question."""
         from hermes.recall.query.search_arguments import make_request
         from hermes.recall.ranking.ranked_search import RankedSearch
 
@@ -253,7 +273,7 @@ class ConversationVerbs(Handle):
         return search.search(query, request, exclude_session=exclude_session, include_hidden=include_hidden)
 
     def _make_child(self, **fields: Any) -> Child:
-        """Return the values of a child session."""
+        """Return the values for a new child session."""
         from hermes.store.sessions.families import Child
 
         return Child.of(**fields)

@@ -39,9 +39,10 @@ class CurationVerbs(Handle):
         order: str = "activity",
         pinned_first: bool = False,
     ) -> ConversationPage:
-        """Return a page of conversations with `tags`, the total, and the number of hidden ones by reason.
+        """Return a page of conversations with their `tags`, the total number, and the number of hidden
+        conversations by reason.
 
-        `message_count` and `tool_call_count` are those of all segments of the conversation.
+        `message_count` and `tool_call_count` include all segments of the conversation.
 
         `since` and `until` refer to the last activity. `order` is `activity`, `started` or `title`.
         """
@@ -57,20 +58,23 @@ class CurationVerbs(Handle):
         )
 
     def get_conversation(self, session_id: str) -> dict[str, Any] | None:
-        """Return the conversation of any of its sessions as a row of `list_conversations`. None if unknown."""
+        """Return the conversation that contains the session, as a row of `list_conversations`, or None if the
+        session is unknown."""
         return Listing(self._read_access()).get_conversation(session_id)
 
     # ---------------------------------------------------------------- labels
 
     def pin_session(self, session_id: str, pinned: bool = True, *, segment: bool = False) -> bool:
-        """Pin a conversation (or one session of it) so that it is never pruned. Return whether it exists."""
+        """Pin or unpin a conversation. A pinned conversation is never pruned. With `segment`, this applies to
+        one session only. Return whether it exists."""
         from hermes.store.sessions.labels import SessionLabels
 
         labels = SessionLabels(self._write_access(session_id))
         return self._ignore_unknown(lambda: labels.pin(session_id, pinned, segment), False)
 
     def set_session_archived(self, session_id: str, archived: bool, *, segment: bool = False) -> bool:
-        """Archive a conversation (or one session of it), or take it out again. Return whether it exists."""
+        """Move a conversation into the archive or out of it. With `segment`, this applies to one session
+        only. Return whether it exists."""
         from hermes.store.sessions.labels import SessionLabels
 
         labels = SessionLabels(self._write_access(session_id))
@@ -83,7 +87,7 @@ class CurationVerbs(Handle):
         return SessionLabels(self._write_access(session_id)).add_tags(session_id, *tags)
 
     def remove_tags(self, session_id: str, *tags: str) -> list[str]:
-        """Remove tags from a conversation and return the remaining ones."""
+        """Remove tags from a conversation and return the tags that remain."""
         from hermes.store.sessions.labels import SessionLabels
 
         return SessionLabels(self._write_access(session_id)).remove_tags(session_id, *tags)
@@ -95,20 +99,21 @@ class CurationVerbs(Handle):
         return SessionLabels(self._read_access()).list_tags(session_id)
 
     def all_tags(self) -> list[tuple[str, int]]:
-        """Return every tag with the number of its conversations, the most used first."""
+        """Return every tag with the number of conversations that have it, most used first."""
         from hermes.store.sessions.labels import SessionLabels
 
         return SessionLabels(self._read_access()).count_tags()
 
     def set_session_workspace(self, session_id: str, cwd: Path | str, git_branch: str | None = None) -> bool:
-        """Record the directory of a session, and so its project. Return whether the session exists."""
+        """Record the working directory of a session, which determines its project. Return whether the session
+        exists."""
         from hermes.store.sessions.labels import SessionLabels
 
         labels = SessionLabels(self._write_access(session_id))
         return self._ignore_unknown(lambda: labels.set_workspace(session_id, cwd, git_branch), False)
 
     def set_session_model(self, session_id: str, model: str) -> bool:
-        """Record the model that a session continues with. Return whether the session exists."""
+        """Record the model with which a session continues. Return whether the session exists."""
         from hermes.store.sessions.sessions import Sessions
 
         sessions = Sessions(self._write_access(session_id))
@@ -123,7 +128,7 @@ class CurationVerbs(Handle):
 
     @staticmethod
     def workspace_of(directory: Path | str) -> Path:
-        """Return the Git root of a directory, else the directory itself."""
+        """Return the Git root of a directory, or the directory itself if it is not in a Git repository."""
         from hermes.store.workspace import find_workspace
 
         return find_workspace(directory)
@@ -131,21 +136,23 @@ class CurationVerbs(Handle):
     # ---------------------------------------------------------------- trash
 
     def trash_session(self, session_id: str, *, segment: bool = False) -> list[str]:
-        """Move a conversation and its subagents (or one session) to the trash and return the ids."""
+        """Move a conversation and its subagents to the trash. With `segment`, move one session only. Return
+        the ids of the moved sessions."""
         from hermes.store.retention.trash import Trash
 
         trash = Trash(self._write_access(session_id))
         return self._ignore_unknown(lambda: trash.trash_session(session_id, segment), [])
 
     def restore_session(self, session_id: str) -> list[str]:
-        """Restore everything that was trashed together with this session and return the ids."""
+        """Restore all sessions that were moved to the trash together with this session. Return their ids."""
         from hermes.store.retention.trash import Trash
 
         trash = Trash(self._write_access(session_id))
         return self._ignore_unknown(lambda: trash.restore(session_id), [])
 
     def list_trash(self, trash_days: float = 30) -> list[Row]:
-        """Return one row for everything that was trashed together, newest first. `goes_at` is the time of deletion."""
+        """Return the trash, newest first. Sessions that were trashed together form one row. `goes_at` is the
+        time at which the row will be deleted, `trash_days` after it was trashed."""
         from hermes.store.retention.trash import Trash
 
         return Trash(self._read_access()).list_contents(trash_days)
@@ -172,7 +179,7 @@ class CurationVerbs(Handle):
         pricing_version: str | None = None,
         at: float | None = None,
     ) -> int:
-        """Store one model call, add it to the counters of the session, and return its id.
+        """Store one model call and add it to the counters of the session. Return the id of the call.
 
         None stands for a value that the provider did not report.
         """
@@ -197,17 +204,20 @@ class CurationVerbs(Handle):
         return UsageRecords(self._write_access(session_id)).record(session_id, call, at)
 
     def record_auxiliary_usage(self, session_id: str, **call: Any) -> int:
-        """Store a model call for a title, a summary or the like. The counters of the session include it."""
+        """Store a model call for a title, a summary or the like. It is included in the counters of the
+        session."""
         return self.record_usage(session_id, purpose="auxiliary", **call)
 
     def usage_of(self, session_id: str, family: bool = False) -> UsageTotals:
-        """Return usage and cost of a session; with `family`, of its conversation and its subagents."""
+        """Return the usage and cost of a session. With `family`, return those of its whole conversation and
+        its subagents."""
         from hermes.store.reports.usage import UsageRecords
 
         return UsageRecords(self._read_access()).read(session_id, family)
 
     def usage_by_model(self, since: float | None = None, until: float | None = None) -> UsageTotals:
-        """Return usage and cost of all conversations by model, from `since` on and before `until`."""
+        """Return the usage and cost of all conversations by model, from `since` (included) to `until` (not
+        included)."""
         from hermes.store.reports.usage import UsageRecords
 
         return UsageRecords(self._read_access()).sum_by_model(since, until)
@@ -215,7 +225,8 @@ class CurationVerbs(Handle):
     def activity(
         self, since: float, sources: Sequence[str] | None = None
     ) -> AbstractContextManager[Activity]:
-        """Open a snapshot of the activity in sessions that began at `since` or later: `with db.activity(...) as it`."""
+        """Open a snapshot of the activity in sessions that started at `since` or later: `with
+        db.activity(...) as it`."""
         from hermes.store.reports.activity import Activities
 
         return Activities(self._read_access()).open_since(since, sources)

@@ -1,4 +1,4 @@
-"""Documented methods of both handles. Each calls the manager of its noun."""
+"""Documented methods of both handles. Each calls the manager of its subject, such as sessions or messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class DocumentedVerbs(Handle):
     # ---------------------------------------------------------------- sessions
 
     def end_session(self, session_id: str, end_reason: str) -> None:
-        """End an open session. The first end reason stays. An unknown id is ignored."""
+        """End an open session. If it has ended already, its first end reason stays. An unknown id
+        is ignored."""
         sessions = Sessions(self._write_access(session_id))
         self._ignore_unknown(lambda: sessions.end(session_id, end_reason), None)
 
@@ -54,7 +55,8 @@ class DocumentedVerbs(Handle):
         api_call_count: int = 0,
         absolute: bool = False,
     ) -> None:
-        """Add to the counters of a session, or set them with `absolute=True`. A missing session is created."""
+        """Add to the counters of a session. With `absolute=True`, set them instead. A missing session is
+        created."""
         Sessions(self._write_access(session_id)).update_token_counts(
             session_id,
             Usage(
@@ -78,18 +80,19 @@ class DocumentedVerbs(Handle):
         )
 
     def get_session(self, session_id: str, *, include_trashed: bool = False) -> Row | None:
-        """Return the row of a session, or None if there is none.
+        """Return the row of a session, or None if it is unknown.
 
         A session in the trash counts as unknown unless `include_trashed` is set.
         """
         return Sessions(self._read_access()).get(session_id, include_trashed=include_trashed)
 
     def session_count(self, source: str | None = None) -> int:
-        """Count the sessions, or those of one source."""
+        """Return the number of sessions. With `source`, count only the sessions of this source."""
         return Sessions(self._read_access()).count(source)
 
     def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
-        """Return the session with this id, else the only one whose id begins with it, else None."""
+        """Return the session with this id. If there is none, return the only session whose id begins with it,
+        or None."""
         return Sessions(self._read_access()).resolve_id(session_id_or_prefix)
 
     # ---------------------------------------------------------------- messages
@@ -116,12 +119,15 @@ class DocumentedVerbs(Handle):
         replaces: int | None = None,
         **more: Any,
     ) -> int:
-        """Store one message and return its id. When this returns, the message survives a crash.
+        """Store one message and return its id. When this method returns, the message survives a crash.
 
-        A session in the trash counts as unknown: `UnknownSession`, which is an `sqlite3.IntegrityError`. With
-        `lease_epoch` the message is refused (`LeaseLost`) once another process has taken the conversation over. `more`
-        are further columns that a caller may set; `store/columns.py` lists them. `replaces` is the id of a partial
-        answer (its `finish_reason` is `partial`) whose row this message takes.
+        If the session is unknown or in the trash, `UnknownSession` is raised, which is an
+        `sqlite3.IntegrityError`. With `lease_epoch`, `LeaseLost` is raised if another process has taken over
+        the conversation.
+
+        `replaces` is the id of a partial answer (its `finish_reason` is `partial`). This message then takes
+        the place of that answer. `more` are further columns that a caller may set; `store/columns.py` lists
+        them.
         """
         columns = {
             "tool_name": tool_name,
@@ -146,31 +152,33 @@ class DocumentedVerbs(Handle):
     def replace_messages(
         self, session_id: str, messages: Iterable[Mapping[str, Any]], *, lease_epoch: int | None = None
     ) -> None:
-        """Make the session hold exactly these messages. Unchanged rows keep their id and time.
+        """Replace the messages of a session by `messages`. Unchanged rows keep their id and time.
 
-        An empty list changes nothing; `clear_messages` empties a session.
+        An empty list changes nothing. To empty a session, use `clear_messages`.
         """
         Messages(self._write_access(session_id)).replace(session_id, messages, lease_epoch)
 
     def clear_messages(self, session_id: str, *, lease_epoch: int | None = None) -> None:
-        """Remove all messages of a session. Messages that another session carries move to that session."""
+        """Remove all messages of a session. A message that is also in the context of another session is moved
+        to that session."""
         Messages(self._write_access(session_id)).clear(session_id, lease_epoch)
 
     def has_platform_message_id(self, session_id: str, platform_message_id: str) -> bool:
-        """Return whether a message of the platform is stored in this session, to recognise a repeated delivery."""
+        """Return whether this session already contains a message with this platform id. Used to recognise
+        repeated deliveries."""
         return Messages(self._read_access()).has_platform_id(session_id, platform_message_id)
 
     def get_messages(self, session_id: str, *, include_trashed: bool = False) -> list[Row]:
-        """Return the session's own rows in order, with all columns, content and tool calls decoded.
+        """Return the session's own messages in order, with all columns. Content and tool calls are decoded.
 
-        A session in the trash has none unless `include_trashed` is set.
+        If the session is in the trash, the list is empty unless `include_trashed` is set.
         """
         return Messages(self._read_access()).list_own(session_id, include_trashed=include_trashed)
 
     def get_messages_as_conversation(
         self, session_id: str, include_ancestors: bool = False, *, include_trashed: bool = False
     ) -> list[Row]:
-        """Return the current context in the shape that a model accepts.
+        """Return the current context in the format that a model accepts.
 
         With `include_ancestors`, return every message of the family once.
         """
@@ -178,31 +186,34 @@ class DocumentedVerbs(Handle):
         return messages.read_conversation(session_id, include_ancestors, include_trashed=include_trashed)
 
     def message_count(self, session_id: str | None = None) -> int:
-        """Count the messages of a session, or of all sessions outside the trash."""
+        """Return the number of messages of a session, or of all sessions that are not in the trash."""
         return Messages(self._read_access()).count(session_id)
 
     # ---------------------------------------------------------------- titles and lineage
 
     def set_session_title(self, session_id: str, title: str | None) -> bool:
-        """Set the title of a session and return whether the session exists. An empty title removes it.
+        """Set the title of a session and return whether the session exists. An empty title removes the
+        present one.
 
-        A title that another conversation uses is a `ValueError`.
+        If another conversation uses the title, `ValueError` is raised.
         """
         titles = Titles(self._write_access(session_id))
         return self._ignore_unknown(lambda: titles.set(session_id, title), False)
 
     def set_auto_title_if_empty(self, session_id: str, title: str) -> str | None:
-        """Give a session without a title this one and return it, with ` (2)` if it is taken.
+        """If the session has no title, set this one. If the title is already in use, a number such as ` (2)`
+        is appended. Return the title that was set.
 
-        Return None if the session has a title.
+        Return None if the session already has a title.
         """
         titles = Titles(self._write_access(session_id))
         return self._ignore_unknown(lambda: titles.set_if_empty(session_id, title), None)
 
     def claim_auto_title(self, session_id: str, seconds: float = 60.0, *, most_times: int = 3) -> bool:
-        """Return whether the caller should ask a model for a title now.
+        """Return whether the caller should now ask a model for a title.
 
-        For `seconds` no other caller in any process gets True, and none after `most_times` claims.
+        After a caller in any process got True, the others get False for `seconds`. After `most_times` claims,
+        all get False.
         """
         return Titles(self._write_access(session_id)).claim(session_id, seconds, most_times)
 
@@ -215,19 +226,23 @@ class DocumentedVerbs(Handle):
         return Titles(self._read_access()).find_session(title)
 
     def resolve_session_by_title(self, title: str) -> str | None:
-        """Return the newest session of the lineage with this title: `plan` also finds `plan #3`."""
+        """Return the newest session of the lineage with this title. For example, `plan` also finds
+        `plan #3`."""
         return Titles(self._read_access()).resolve(title)
 
     def get_compression_tip(self, session_id: str) -> str:
-        """Return the newest session that continues this one by compression; the session itself if none does."""
+        """Return the newest session that continues this one by compression, or this session itself if none
+        does."""
         return Lineage(self._read_access()).find_tip(session_id)
 
     def get_conversation_root(self, session_id: str) -> str | None:
-        """Return the first session of the conversation, its permanent id. None if the session is unknown."""
+        """Return the first session of the conversation, whose id is the conversation's permanent id. Return
+        None if the session is unknown."""
         return Lineage(self._read_access()).find_root(session_id)
 
     def resolve_resume_session_id(self, session_id: str) -> str:
-        """Return the session to resume: this one or, if it has no messages, the first descendant that has some."""
+        """Return the session to resume. This is the given session or, if it has no messages, its first
+        descendant that has some."""
         return Lineage(self._read_access()).find_resume_target(session_id)
 
     # ---------------------------------------------------------------- lists and search
@@ -242,9 +257,10 @@ class DocumentedVerbs(Handle):
         project_compression_tips: bool = True,
         order_by_last_active: bool = False,
     ) -> list[Row]:
-        """Return one row per conversation with `preview` and `last_active`.
+        """Return one row per conversation, with `preview` and `last_active`.
 
-        The newest start comes first, or the newest activity with `order_by_last_active`.
+        The most recently started conversation comes first or, with `order_by_last_active`, the most recently
+        active.
         """
         return Listing(self._read_access()).list_rich(
             source,
@@ -257,7 +273,7 @@ class DocumentedVerbs(Handle):
         )
 
     def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[Row]:
-        """Return every session, children included, newest activity first."""
+        """Return every session, including children, most recent activity first."""
         return Listing(self._read_access()).list_by_activity(source, limit, offset)
 
     def search_messages(
@@ -274,11 +290,13 @@ class DocumentedVerbs(Handle):
         before: float | None = None,
         relax: bool | None = None,
     ) -> SearchResults:
-        """Return the messages that match words, "phrases", AND, OR, NOT and `prefix*`. Any text is a valid query.
+        """Return the messages that match words, "phrases", AND, OR, NOT and `prefix*`. Any text is a valid
+        query.
 
-        If nothing matches, words of three or more characters that no message holds are looked for as parts of words,
-        and `results.partial` is set. A question that matches nothing is answered with the nearest messages, and
-        `results.relaxed` is set. `relax=True` allows that for any query, `relax=False` allows neither.
+        If nothing matches, words of three or more characters that no message contains are searched for as
+        parts of words, and `results.partial` is set. If a question still matches nothing, the most similar
+        messages are returned, and `results.relaxed` is set. With `relax=True`, this is done for any query.
+        With `relax=False`, only exact matches are returned.
         """
         from hermes.recall.message_search import MessageSearch
         from hermes.recall.query.search_arguments import make_request
@@ -299,24 +317,26 @@ class DocumentedVerbs(Handle):
     # ---------------------------------------------------------------- export and import
 
     def export_session(self, session_id: str, *, redact: bool = False) -> Row | None:
-        """Return a session with all messages, or None if it is unknown. `redact` masks secrets."""
+        """Return a session with all its messages, or None if it is unknown. With `redact`, secrets are
+        masked."""
         from hermes.store.transfer.exporter import Transfer
 
         return Transfer(self._read_access()).export(session_id, redact)
 
     def export_all(self, source: str | None = None, *, redact: bool = False) -> list[Row]:
-        """Return every session with its messages. `redact` masks secrets.
+        """Return every session with its messages. With `redact`, secrets are masked.
 
-        All of them are in memory at once; `export_each` reads one at a time.
+        All sessions are in memory at once. To read one at a time, use `export_each`.
         """
         from hermes.store.transfer.exporter import Transfer
 
         return Transfer(self._read_access()).export_all(source, redact)
 
     def export_each(self, source: str | None = None, *, redact: bool = False) -> Iterator[Row]:
-        """Yield the sessions of `export_all`, each read when its turn comes.
+        """Yield the sessions of `export_all`. Each is read only when it is requested.
 
-        A session created after the call is not included. One deleted before its turn is left out.
+        A session created after the call is not included. A session deleted before it is requested is left
+        out.
         """
         from hermes.store.transfer.exporter import Transfer
 

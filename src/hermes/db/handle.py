@@ -20,8 +20,8 @@ Row = dict[str, Any]
 
 class Handle(ABC):
     _sees_every_owner = False
-    """Whether this handle covers the whole store, in which sessions of several owners can have the same
-    title."""
+    """Whether this handle covers the whole store. There, sessions of several owners can have the
+    same title."""
 
     @abstractmethod
     def _read_access(self) -> Access:
@@ -33,7 +33,7 @@ class Handle(ABC):
 
     @abstractmethod
     def _get_append(self, session_id: str) -> Callable[[NewMessage], int]:
-        """Return the function that stores a message of this session."""
+        """Return the function that stores a message in this session."""
 
     @staticmethod
     def _ignore_unknown(verb: Callable[[], T], otherwise: T) -> T:

@@ -1,10 +1,11 @@
-"""The store as one person can use it. Chats and web pages get only this handle.
+"""The store as one person can use it. Chats and web pages receive only this handle.
 
-It has the applicable methods of `SessionDB`, with the same arguments and results. In all of them, a session
-of another owner does not exist: results, errors and lookups are the same as for an unknown id. Methods that
-affect the sessions of all owners (prune, thin, scrub, maintenance) are left out. So are the inbox and the
-outbox, which contain messages before their owner is known. Permanent deletion is left out too: a person moves
-conversations to the trash, which is emptied later.
+It has the applicable methods of `SessionDB`, with the same arguments and results. For all of them, a session
+of another owner does not exist: results, errors and lookups are the same as for an unknown id.
+
+Methods that affect the sessions of all owners (prune, thin, scrub, maintenance) are left out. The inbox and
+the outbox are left out, because they contain messages whose owner is not known yet. Permanent deletion is
+left out too: a person moves conversations to the trash, which is emptied later.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
         return Messages(self._scope.owning(session_id)).append
 
     def _make_child(self, **fields: Any) -> Child:
-        """Return the values of a child session. The id cannot be chosen, because a refusal would reveal that
-        it exists."""
+        """Return the values for a new child session. The caller cannot choose its id, because refusing an id
+        would reveal that it exists."""
         if "session_id" in fields:
             raise errors.make_error(errors.InvalidArgument, "session_id cannot be set in a scoped store")
         return Child.of(**fields)
@@ -73,10 +74,10 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
         origin: dict[str, Any] | None = None,
         started_at: float | None = None,
     ) -> str:
-        """Create a session of this person, or with `shared` of their room. Return its id.
+        """Create a session of this person or, with `shared`, of their room. Return its id.
 
         A requested id is combined with a hash of the owner, so that a caller cannot find out which ids others
-        use. As documented, a second call for the same id changes nothing.
+        use. As documented, a second call with the same id changes nothing.
         """
         principal = self.principal
         owner = principal.room if shared else principal.person
@@ -109,7 +110,7 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
 
     @property
     def leases(self) -> ScopedLeases:
-        """Leases: which process works in a conversation."""
+        """Leases, which record which process works in a conversation."""
         return ScopedLeases(self._scope)
 
     def follow(self, session_id: str, after_message_id: int = 0) -> list[Row]:
@@ -118,9 +119,9 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
     def route(
         self, session_key: str, session_id: str, *, alone: bool = False, entry: Row | None = None
     ) -> Route:
-        """Assign this person's chat to a session, or with `alone` only their own part of a shared chat.
+        """Assign this person's chat to a session. With `alone`, assign only their own part of a shared chat.
 
-        A chat that several people share can be assigned only to a session that they share.
+        A chat shared by several people can be assigned only to a session that they share.
         """
         principal = self.principal
         return Routing(
@@ -140,8 +141,8 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
         return Routing(self._scope).get(session_key)
 
     def find_live_session(self, session_key: str) -> str | None:
-        """Return the live session of the chat with this key, and correct its routing row if it is out of
-        date."""
+        """Return the current session of the chat with this key. If the chat's routing row is out of date,
+        correct it."""
         route = self.get_route(session_key)
         if route is None:
             return None
@@ -159,7 +160,8 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
         return routing.switch(session_key, session_id, lease_epoch=lease_epoch)
 
     def recover_session(self, session_key: str | None = None, *, alone: bool = False) -> str | None:
-        """Find the session of this person's chat after its routing row was lost. None if there is none."""
+        """Find the session of this person's chat after the routing row of the chat was lost. Return None if
+        there is none."""
         principal = self.principal
         return Routing(self._scope).recover(
             principal.platform,

@@ -64,8 +64,8 @@ _last_init_error: str | None = None
 
 
 def get_last_init_error() -> str | None:
-    """Return the error of the last SessionDB in this process that could not be opened. A later success does
-    not clear it."""
+    """Return the error of the last SessionDB in this process that could not be opened. It is kept even after
+    a later SessionDB was opened successfully."""
     return _last_init_error
 
 
@@ -99,11 +99,11 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         durability: str = "full",
         spool: bool = False,
     ) -> None:
-        """Open `db_path`, or `<home>/state.db`.
+        """Open the store at `db_path`, by default `<home>/state.db`.
 
-        `durability="normal"` skips the fsync of each commit. With `spool` a message or a session that cannot be
-        written (a full disk, a lock, damage) is kept beside the store and stored later. The error says so: do not write
-        it again.
+        With `durability="normal"`, commits are not followed by an fsync. With `spool`, a message or a session
+        that cannot be written (a full disk, a lock, damage) is kept beside the store and stored later. The
+        raised error says so. In this case, do not write it again.
         """
         self._read_only, self._durability, self._spool = read_only, durability, spool
         try:
@@ -135,8 +135,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         self._lock = threading.RLock()  # documented: some scripts use this attribute
 
     def _open_spool(self) -> SpoolWriter | None:
-        """Replay the spool of earlier handles. Return the spool writer of this handle, or None if it does not
-        spool."""
+        """Replay what earlier handles left in the spool. Return the spool writer of this handle, or None if
+        it does not use a spool."""
         keeps = self._spool and self._engine.spool_allowed
         if self._read_only or not (keeps or (self.db_path.parent / "spool").is_dir()):
             return None
@@ -174,11 +174,13 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         process: str | None = None,
         **more: Any,
     ) -> str:
-        """Create a session and return its id. If the id exists, nothing changes. An unknown parent is an error.
+        """Create a session and return its id. If the id exists, nothing changes. An unknown parent is an
+        error.
 
-        The id of a session in the trash is an error, too (`SessionInTrash`, an `sqlite3.IntegrityError`): restore it
-        with `restore_session`, delete it with `delete_session`, or choose another id. `more` are further columns that a
-        caller may set; `store/columns.py` lists them.
+        The id of a session in the trash is an error, too (`SessionInTrash`, an `sqlite3.IntegrityError`).
+        Restore that session with `restore_session`, delete it with `delete_session`, or choose another id.
+
+        `more` are further columns that a caller may set; `store/columns.py` lists them.
         """
         columns = {
             "model": model,
@@ -198,14 +200,16 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     def ensure_session(
         self, session_id: str, source: str = "unknown", model: str | None = None, **fields: Any
     ) -> str:
-        """Create a session unless it exists, and return its id. `fields` are those of `create_session`."""
+        """Create a session unless it exists, and return its id. `fields` are further arguments of
+        `create_session`."""
         return self.create_session(session_id, source, model=model, **fields)
 
     # ---------------------------------------------------------------- titles and lineage
 
     @staticmethod
     def sanitize_title(title: str | None) -> str | None:
-        """Return a title as it is stored: one line without invisible characters. None if nothing is left."""
+        """Return a title as it is stored: on one line, without invisible characters. Return None if nothing
+        remains."""
         return titles.sanitize_title(title)
 
     def get_next_title_in_lineage(self, title: str) -> str:
@@ -223,15 +227,15 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     # ---------------------------------------------------------------- export and import
 
     def import_sessions(self, sessions: Iterable[Mapping[str, Any]], *, trusted: bool = False) -> Imported:
-        """Import exported sessions. Importing them twice adds nothing.
+        """Import exported sessions. Importing them again adds nothing.
 
-        With `trusted` the import is lossless. Without it, values that steer behaviour are left out: system prompts,
-        directories, owners, chat keys, model settings. `left_out` of the result counts them.
+        With `trusted`, the import is lossless. Otherwise, values that control behaviour are left out: system
+        prompts, directories, owners, chat keys, model settings. `left_out` of the result counts these values.
         """
         return self._transfer.import_sessions(sessions, trusted=trusted)
 
     def importing(self, *, dry_run: bool = False, trusted: bool = False) -> Import:
-        """Import one session at a time: `with db.importing() as importing: importing.take(session)`."""
+        """Import sessions one at a time: `with db.importing() as importing: importing.take(session)`."""
         return self._transfer.importing(dry_run, trusted=trusted)
 
     # ---------------------------------------------------------------- deletion and maintenance
@@ -241,25 +245,25 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     ) -> bool:
         """Delete a session, its messages and its files. Return whether it existed.
 
-        `purge` leaves no byte of its text in the store, in its files or in any copy below its folder. Called again, it
-        completes a purge that was interrupted.
+        With `purge`, no byte of its text is left in the store, in its files or in any copy below the store's
+        folder. If a purge was interrupted, another call completes it.
         """
         return self._retention.delete(session_id, sessions_dir, purge)
 
     def delete_conversations(
         self, session_ids: Iterable[str], sessions_dir: Path | None = None, *, purge: bool = False
     ) -> list[str]:
-        """Delete whole conversations for good, with their subagents, and return the deleted ids."""
+        """Permanently delete whole conversations and their subagents. Return the deleted ids."""
         return self._retention.delete_conversations(session_ids, sessions_dir, purge)
 
     def statistics(self) -> Statistics:
-        """Return counts, and how the bytes are distributed. This reads the whole store."""
+        """Return counts, and what the space in the file is used for. This reads the whole store."""
         from hermes.store.reports.statistics import collect_statistics
 
         return collect_statistics(self._engine)
 
     def text_bytes(self, session_ids: Iterable[str]) -> int:
-        """Return the size of the messages of these sessions in bytes."""
+        """Return the total size of the messages of these sessions, in bytes."""
         from hermes.store.reports.statistics import count_text_bytes
 
         return count_text_bytes(self._engine, session_ids)
@@ -272,21 +276,24 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         *,
         only: Selection | None = None,
     ) -> int:
-        """Delete ended conversations without activity for this long, and return the number of deleted sessions."""
+        """Delete ended conversations that had no activity for `older_than_days`. Return the number of deleted
+        sessions."""
         return self._retention.prune(older_than_days, source, sessions_dir, only)
 
     def list_prune_candidates(
         self, older_than_days: float = 90, source: str | None = None, *, only: Selection | None = None
     ) -> list[Row]:
-        """Return the rows that `prune_sessions` with the same arguments would delete."""
+        """Return the rows of the sessions that `prune_sessions` would delete with the same arguments."""
         return self._retention.list_prune_candidates(older_than_days, source, only)
 
     def prune_empty_ghost_sessions(self, sessions_dir: Path | None = None) -> int:
-        """Delete untitled terminal sessions that ended without a message, after a day. Return how many."""
+        """Delete untitled terminal sessions that started more than a day ago and ended without a message.
+        Return their number."""
         return self._retention.prune_empty_ghost_sessions(sessions_dir)
 
     def finalize_orphaned_compression_sessions(self) -> int:
-        """End continuations that have no messages of their own and were left open for a week. Return how many."""
+        """End continuations that have no messages of their own and have been open for a week. Return their
+        number."""
         return self._retention.finalize_orphaned_compression_sessions()
 
     def maybe_auto_prune_and_vacuum(
@@ -299,7 +306,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         trash_days: float = 30,
         thin_days: float | None = None,
     ) -> Row:
-        """Run maintenance, at most once per interval across all processes. Never raises; the result has the counts."""
+        """Run maintenance, at most once per interval across all processes. Never raises. The result contains
+        the counts."""
         return self._maintenance.maybe_auto_prune_and_vacuum(
             retention_days, min_interval_hours, vacuum, sessions_dir, trash_days, thin_days
         )
@@ -307,13 +315,14 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     def empty_trash(
         self, older_than_days: float = 30, purge: bool = False, sessions_dir: Path | None = None
     ) -> int:
-        """Delete conversations that were trashed at least this long ago (0: all). Return the number of sessions."""
+        """Permanently delete conversations that have been in the trash for `older_than_days` (0: all of
+        them). Return the number of deleted sessions."""
         from hermes.store.retention.trash import Trash
 
         return Trash(self._engine).empty(self._retention, older_than_days, purge, sessions_dir)
 
     def thin(self, older_than_days: float = 30, larger_than: int = 16_384, dry_run: bool = False) -> Thinned:
-        """Cut large tool output of unused conversations to its beginning and end."""
+        """Shorten large tool output in unused conversations to its beginning and end."""
         from hermes.store.retention.thinning import Thinner
 
         return Thinner(self._engine).thin(older_than_days, larger_than, dry_run)
@@ -345,7 +354,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         return Maintenance(self._engine)
 
     def scrub(self, secret: str, *, dry_run: bool = False) -> ScrubReceipt:
-        """Remove one secret from every place of the home. Called again, it completes a scrub that was interrupted."""
+        """Remove a secret from every place in the home. If a scrub was interrupted, another call completes
+        it."""
         from hermes.store.retention.secret_scrub import Scrubber
 
         return Scrubber(self._engine).scrub(secret, dry_run=dry_run)
@@ -353,7 +363,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     # ---------------------------------------------------------------- people
 
     def scoped(self, principal: Principal) -> ScopedStore:
-        """Return a handle that shows and changes only what this person may access in this chat."""
+        """Return a handle that gives access only to what this person may see and change in this chat."""
         from hermes.db.scoped_store import ScopedStore
 
         return ScopedStore(self._engine, principal, self._spooling)
@@ -369,11 +379,12 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         Meta(self._engine).set(key, value)
 
     def vacuum(self) -> None:
-        """Rewrite the file and the search index to give free space back."""
+        """Rewrite the file and the search index to release unused disk space."""
         self._engine.vacuum()
 
     def optimize(self) -> Optimized:
-        """Merge the search index and give free space back, for quiet times. Completes a purge that was interrupted."""
+        """Merge the search index and release unused disk space. Intended for quiet times. Completes a purge
+        that was interrupted."""
         from hermes.store.retention.purge import Purge
 
         done = self._engine.optimize()
@@ -381,39 +392,43 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         return done
 
     def collect_blobs(self) -> Collected:
-        """Remove attachments without a reference, which other programs may leave behind."""
+        """Remove attachments to which no message refers. Other programs may leave such attachments behind."""
         return self._blobs.collect()
 
     def verify(self) -> Health:
-        """Look for damage, and for derived data that differs from the rows. Nothing is changed."""
+        """Search for damage, and for derived data that does not agree with the rows. Nothing is changed."""
         return self._engine.verify()
 
     def spool_status(self) -> SpoolStatus:
-        """Return what waits in the spool to be written, and what was refused."""
+        """Return what is waiting in the spool to be written, and what the store refused."""
         from hermes.store.spool.spool import Spool
 
         return Spool(self.db_path).status()
 
     def diagnose(self, *, deep: bool = False) -> Diagnosis:
-        """Check the store and its surroundings, and name the remedy for each problem. `deep` reads every row."""
+        """Check the store and its surroundings, and name the remedy for each problem. With `deep`, every row
+        is read."""
         return self._engine.diagnose(deep=deep)
 
     @classmethod
     def diagnose_file(cls, path: Path, *, deep: bool = False) -> Diagnosis:
-        """Run `diagnose` on a store that may not open. Changes nothing and raises nothing for what it finds."""
+        """Run `diagnose` on a store that possibly cannot be opened. Nothing is changed, and no problem that
+        is found is raised."""
         return diagnose_file(Path(path), deep=deep)
 
     def backup(self, target: Path | None = None) -> Backup:
-        """Make a verified copy of the store, by default in its folder of backups."""
+        """Make a verified copy of the store. The default target is the store's folder of backups."""
         place = check_optional_path("target", target)
         return self._engine.backup(None if place is None else check_database_path(place))
 
     def restore(self, source: Path) -> None:
-        """Put a backup in the place of this store. The store is closed meanwhile and opened again."""
+        """Replace this store by a backup. The store is closed during the replacement and opened again
+        afterwards."""
         self._while_closed(lambda: restore_file(self.db_path, Path(source)))
 
     def repair(self) -> Repair:
-        """Repair the store and save what can be saved. The store is closed meanwhile and opened again."""
+        """Repair the store and save as much as possible. The store is closed during the repair and opened
+        again afterwards."""
         return self._while_closed(lambda: repair_file(self.db_path))
 
     def _while_closed(self, work: Callable[[], T]) -> T:
@@ -432,8 +447,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
 
     @classmethod
     def remove_readable_copy(cls, path: Path) -> None:
-        """Remove the copy that was made for reading a store of another version, unless a process is reading
-        it."""
+        """Remove the copy that was made to read a store of another version. If a process is reading the copy,
+        keep it."""
         remove_readable_copy(Path(path))
 
     @classmethod
@@ -442,7 +457,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         restore_file(path, source)
 
     def raw(self) -> Any:
-        """Return a connection for plain SQL: the only safe way to run it in a process that has the store open."""
+        """Return a connection for plain SQL. In a process that has the store open, this is the only safe way
+        to run SQL on it."""
         if self._raw is None:
             self._raw = self._engine.raw()
         return self._raw
@@ -457,7 +473,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
             return self._engine.write_raw(work)
 
     def close(self) -> None:
-        """Close the store. Closing twice is harmless."""
+        """Close the store. Closing it again has no effect."""
         self._engine.close()
         self._raw = None
 
