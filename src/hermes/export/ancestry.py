@@ -1,7 +1,7 @@
-"""A conversation with all its earlier messages, each once, as `/save` writes it.
+"""A conversation with all its earlier messages, each included once, as `/save` writes it.
 
-The sessions before a compression are included with all their messages. If the conversation is a branch, its
-origin is included up to the branch.
+The sessions before a compression are included with all their messages. If the conversation is a branch, the
+conversation from which it branched is included up to the branch.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def read_ancestors(db: SessionSource, session_id: str) -> Iterator[Session]:
 
 
 def plan_ancestry(db: SessionSource, session_id: str, unstored: Sequence[dict[str, Any]] = ()) -> Plan | None:
-    """Plan a stored conversation followed by `unstored` messages. Return None if the conversation does not
-    exist."""
+    """Plan the export of a stored conversation, followed by the messages `unstored`. Return None if the
+    conversation does not exist."""
     lasts = {session["id"]: last for session, last in _walk_ancestors(db, session_id)}
     segments = db.outlines(reversed(lasts))
     now = clock.now()
@@ -41,7 +41,7 @@ def plan_ancestry(db: SessionSource, session_id: str, unstored: Sequence[dict[st
 
 
 def plan_unstored(session_id: str, rows: Sequence[dict[str, Any]]) -> Plan:
-    """Plan a conversation that is in no store."""
+    """Plan the export of a conversation that is not in a store."""
     now = clock.now()
     messages = [{"id": number, "timestamp": now, **row} for number, row in enumerate(rows, 1)]
     outline = Outline(session_id, session_id, None, "", "cli", "main", None, None, now, now, len(rows))
@@ -50,10 +50,10 @@ def plan_unstored(session_id: str, rows: Sequence[dict[str, Any]]) -> Plan:
 
 
 def _walk_ancestors(db: SessionSource, session_id: str) -> Iterator[tuple[Session, int | None]]:
-    """Yield a session and its ancestors, newest first, each with the id of its last message that belongs to
-    the conversation.
+    """Yield a session and its ancestors, newest first. With each, yield the id of the last message that
+    belongs to the conversation.
 
-    The id is None if all messages belong to it.
+    The id is None if all messages of the session belong to the conversation.
     """
     seen: set[str] = set()
     at: str | None = session_id

@@ -24,8 +24,9 @@ async def write_in_thread(
 ) -> Result:
     """Plan an export and write its files. `make_plan` is called in the thread, `report` in the event loop.
 
-    A file system error is raised as `OutputRefused`. Setting `stop` ends the export with `ExportCancelled`.
-    Cancelling the task ends it too. In both cases the call returns after all partial files have been removed.
+    A file system error is raised as `OutputRefused`. If `stop` is set, the export ends with
+    `ExportCancelled`. It also ends if the task is cancelled. In both cases, all partial files have been
+    removed when the call returns.
     """
     stop = threading.Event() if stop is None else stop
     progress = Progress(0, 0)

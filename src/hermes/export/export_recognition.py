@@ -1,8 +1,8 @@
 """Recognise a file that this program exported, by the beginning of its content.
 
-HTML has a `generator`, Markdown a comment below its first heading, and a trace a field in its first event.
-JSONL has no mark: its first fields are those of a session, in the documented order. A truncated file is
-recognised by the rest of its beginning.
+HTML has a `generator`, Markdown has a comment below its first heading, and a trace has a field in its first
+event. JSONL has no such mark. It is recognised by its first fields, which are those of a session in the
+documented order. A truncated file is recognised by what remains of its beginning.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 HEAD_BYTES = 64 * 1024
-"""Every mark is within this many bytes."""
+"""Every mark is within the first `HEAD_BYTES` bytes of a file."""
 
 GENERATOR = "Hermes Sessions"
 HTML_MARK = f'<meta name="generator" content="{GENERATOR}">'
@@ -20,7 +20,7 @@ MARKDOWN_MARK = f"<!-- Exported by {GENERATOR} -->"
 TRACE_MARK = {"generator": GENERATOR}
 
 SESSION_FIELDS = ("id", "source", "user_id", "model")
-"""The first columns of a session. The columns after them can be of any length."""
+"""The first columns of a session. Only these are checked, because later columns can have any length."""
 
 _SPACE = re.compile(r"\s*")
 
@@ -46,8 +46,8 @@ CONTAINERS = (
 
 
 def describe_unimportable(head: bytes) -> str | None:
-    """Return what a file that begins with `head` is, if sessions cannot be imported from it. Return None if it
-    may contain sessions."""
+    """Describe a file that begins with `head`, if sessions cannot be imported from it. Return None if it may
+    contain sessions."""
     for mark, description in CONTAINERS:
         if head.startswith(mark):
             return description
@@ -83,7 +83,7 @@ def _is_session_or_event(text: str) -> bool:
 
 
 def _read_leading_fields(text: str) -> dict[str, Any]:
-    """Return the complete fields of a JSON object that may be truncated."""
+    """Return those fields of a JSON object that are complete. The text may be truncated."""
     fields: dict[str, Any] = {}
     if not text.startswith("{"):
         return fields

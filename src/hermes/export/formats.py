@@ -16,10 +16,9 @@ class Format(NamedTuple):
     accepts `remote_images`."""
     ending: str
     is_split: bool
-    """Whether an export to a folder writes one file per conversation. Otherwise it writes one file for all.
-    """
+    """Whether an export to a folder writes one file per conversation, or one file for all."""
     is_titled: bool = False
-    """Whether the name of such a file also contains the title."""
+    """Whether the file name of a single conversation contains its title in addition to its id."""
 
     @property
     def write(self) -> Write:
@@ -34,17 +33,17 @@ FORMATS = {
     "trace": Format("hermes.export.trace", ".jsonl", is_split=True),
 }
 JSON_DOCUMENT = Format("hermes.export.json_document", ".json", is_split=True)
-"""The default format of `/save`. No other surface offers it, because it cannot be imported."""
+"""The default format of `/save`. No other surface offers this format, because it cannot be imported."""
 BY_ENDING = {".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
 IMPORTABLE_ENDINGS = (".jsonl", ".ndjson")
 
 
 def choose_format(name: str | None, output: str) -> Format | None:
-    """Return the named format, or the format for the suffix of the output file, or None if no format has this
-    suffix.
+    """Return the format `name` or, if it is None, the format for the suffix of `output`. Return None if no
+    format has this suffix.
 
-    A folder and a file without a suffix have the format JSONL. Digits after a dot are part of a name, such as
-    `backup-1.2`.
+    The format for a folder, and for a file without a suffix, is JSONL. Digits after a dot are not a suffix
+    but part of the name, as in `backup-1.2`.
     """
     path = Path(output).expanduser()
     ending = path.suffix.lower()

@@ -1,14 +1,15 @@
 """HTML: one self-contained page for any number of conversations.
 
-The page is written incrementally: the list of conversations first, then each conversation, chats before
-subagents and jobs, newest first. It requests nothing from the network, and its Content-Security-Policy allows
-only its own style and script, by their hashes. It has a list, a conversation view and a search. Every message
-has an anchor (`#msg-17`). Reasoning, tool calls and tool results are collapsed. The system prompt and rewound
-messages are left out; JSONL contains them.
+The page is written incrementally: first the list of conversations, then each conversation. Chats come before
+subagents and jobs; within these groups, the newest comes first. The page requests nothing from the network,
+and its Content-Security-Policy allows only its own style and script, by their hashes. It has a list, a
+conversation view and a search. Every message has an anchor (`#msg-17`). Reasoning, tool calls and tool
+results are collapsed. The system prompt and rewound messages are left out; JSONL contains them.
 
-A page with several conversations has each of them in a `<noscript>`. A browser that runs scripts reads this as
-text, and the script inserts a conversation when it is opened, so a page with thousands of conversations loads
-quickly. A browser that runs no scripts reads it as elements, and the list leads to each conversation.
+If a page has several conversations, each of them is in a `<noscript>`. A browser that runs scripts reads this
+as text, and the script inserts a conversation when it is opened. A page with thousands of conversations
+therefore loads quickly. A browser that runs no scripts reads it as elements, and the list links to each
+conversation.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ from hermes.reasoning import extract_reasoning
 from hermes.text import spell_controls, to_text
 
 FOLDED_FROM = 100_000
-"""Length in characters above which a message is collapsed. Laying out longer texts makes a browser slow."""
+"""A message longer than this many characters is collapsed, because laying out longer texts makes a browser
+slow."""
 
 KIND_NAMES = {"child": "subagent", "job": "job", "tool": "tool"}
-"""The kinds of conversations that people do not take part in."""
+"""Display names of the kinds of conversations in which no person takes part."""
 OTHERS = "Subagents, jobs and tools"
 
 HEAD = """<!doctype html>
@@ -124,7 +126,7 @@ def _format_entry(number: int, conversation: Conversation) -> str:
 
 
 def _format_conversation(conversation: Conversation, load: Load, numbers: Mapping[str, int]) -> Iterator[str]:
-    """Yield the conversation. `numbers` are the places of all sessions in the page."""
+    """Yield the parts of a conversation. `numbers` gives the position of each session in the page."""
     yield f"<header><h1>{escape_text(conversation.heading)}</h1>\n"
     has_head = False
     for segment in conversation.segments:

@@ -1,7 +1,7 @@
-"""JSON: one object per conversation with all messages, as `/save` writes it.
+"""JSON: one object per conversation with all its messages, as `/save` writes it.
 
-The fields are those of the newest session. Each message names its session. Rewound messages are marked
-(`active`: 0). At most two sessions are in memory: the newest one and the one being written.
+The fields of the object are those of the newest session. Each message names its session. Rewound messages are
+marked (`active`: 0). At most two sessions are in memory: the newest one and the one being written.
 """
 
 from __future__ import annotations

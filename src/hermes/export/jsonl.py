@@ -1,7 +1,7 @@
 """JSONL: the lossless format. One object per session, with all its stored data.
 
-A line ends with a line feed and contains no other. Other characters that some programs treat as line ends
-(U+0085, U+2028, U+2029) are written as escapes, as are terminal control characters.
+Each line ends with a line feed and contains no other line feed. Other characters that some programs treat as
+line ends (U+0085, U+2028, U+2029) are written as escapes, as are terminal control characters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from hermes.export.plan import Conversation, Load
 from hermes.text import escape_json, replace_surrogates, to_text
 
 NOT_TOLD = ("lease_epoch",)
-"""The lease of the process that may write to the session. It is meaningless in another store."""
+"""Fields that are not exported. The lease belongs to a process that may write to the session, and is
+meaningless in another store."""
 
 
 def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
@@ -26,7 +27,7 @@ def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
 
 
 def format_line(value: dict[str, Any]) -> str:
-    """Format a line with the standard library's JSON writer, which keeps non-finite numbers as the store
+    """Format a line with the standard library's JSON writer. It preserves non-finite numbers, as the store
     does."""
     text = json.dumps(value, default=to_text, ensure_ascii=False, separators=(",", ":"))
     return escape_json(replace_surrogates(text)) + "\n"

@@ -2,9 +2,9 @@
 
 It contains the title, facts, and all messages with their times, including tool calls and complete tool
 results. The model's reasoning, the system prompt and rewound messages are left out; JSONL contains them. The
-sessions of a conversation follow each other. Messages that a continuation carries over are not repeated.
+sessions of a conversation are written one after the other. Carried messages are not repeated.
 
-Most messages are Markdown already. They stay Markdown, but cannot affect the rest of the document: see
+Most messages already are Markdown. They stay Markdown, but cannot affect the rest of the document: see
 `quoted_markdown`.
 """
 

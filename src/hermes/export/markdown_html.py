@@ -1,9 +1,9 @@
 """Render the Markdown of a message as HTML: lists, tables, quotes, links, emphasis and code.
 
-The text can be hostile. No text becomes a tag: HTML in it is shown as typed. A link leads to the web or to a
-mail address; any other target is shown as typed. Pictures become links. The HTML contains no `style`
-attribute, because the policy of the page forbids it. No text is lost: a block that the parser would shorten is
-shown as typed.
+The text can be hostile. No text becomes a tag: HTML in it is shown as typed. A link can lead only to the web
+or to a mail address; a link with any other target is shown as typed. Pictures become links. The HTML contains
+no `style` attribute, because the policy of the page forbids it. No text is lost: a block that the parser
+would shorten is shown as typed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ MOST_NESTING = 60
 
 _TARGET = re.compile(r"https?://|mailto:", re.IGNORECASE)
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`|\\\u2e80-\u9fff\uac00-\ud7af\uff00-\uffef]+", re.IGNORECASE)
-"""An address in running text. It ends at the characters of scripts that do not separate words by spaces."""
+"""An address in running text. Characters of scripts that do not put spaces between words end the address."""
 _AFTER_ADDRESS = ".,;:!?*_~"
-"""Punctuation that belongs to the sentence if an address ends with it."""
+"""Punctuation at the end of an address. It belongs to the sentence, not to the address."""
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
 _MARKUP = re.compile(r"[\\`*_\[<>#|~]|://|(?m:^[ \t]*(?:[-+=]|\d{1,9}[.)])|^(?:\t| {2,}))")
-"""Matches a text that can contain Markdown. Other texts are not parsed, which is much faster."""
+"""Matches a text that may contain Markdown. Other texts are not parsed, which saves much time."""
 _PARAGRAPHS = re.compile(r"\n(?:[ \t]*\n)+")
 
 
@@ -52,7 +52,7 @@ def render_text(text: str) -> str:
 
 
 def _render_block(parser: MarkdownIt, block: list[Token], lines: Sequence[str]) -> str:
-    """Render one top-level block, or its source lines if some of their text would be missing."""
+    """Render one top-level block. If some of its text would be missing, render its source lines instead."""
     first, end = block[0].map or (0, 0)
     if not has_same_text("\n".join(lines[first:end]), "".join(iterate_visible_texts(block))):
         return _render_lines(lines[first:end])
@@ -89,7 +89,8 @@ def _link_addresses(children: Sequence[Token]) -> Iterator[Token]:
 
 
 def _trim_address(address: str) -> str:
-    """Return the address without the punctuation after it, and without a bracket that was opened before it."""
+    """Return the address without the punctuation at its end, and without a closing bracket whose partner is
+    outside the address."""
     while address:
         last = address[-1]
         opening = _BRACKETS.get(last)
@@ -104,7 +105,7 @@ class _Parser(MarkdownIt):
         return _TARGET.match(url) is not None
 
     def normalizeLink(self, url: str) -> str:  # noqa: N802 - its name in the library
-        """Return the target unchanged. A browser encodes it."""
+        """Return the target unchanged. The browser will encode it."""
         return url
 
     def normalizeLinkText(self, link: str) -> str:  # noqa: N802 - its name in the library
@@ -112,7 +113,7 @@ class _Parser(MarkdownIt):
 
 
 class _Renderer(RendererHTML):
-    """The renderer of the library with our headings, links, tables, code blocks and line breaks."""
+    """The library's renderer, with our own headings, links, tables, code blocks and line breaks."""
 
     def heading_open(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
         return f"<{_get_heading(tokens[at])}>"
@@ -162,7 +163,8 @@ class _Renderer(RendererHTML):
 
 
 def _get_heading(token: Token) -> str:
-    """Return the tag of a heading. The page itself uses the first two levels."""
+    """Return the tag of a heading. Headings start at the third level, because the page itself uses the first
+    two."""
     return f"h{min(int(token.tag[1:]) + 2, 6)}"
 
 

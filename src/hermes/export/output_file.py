@@ -1,7 +1,7 @@
-"""Atomic writing of output files for a user. A file of the user is never replaced silently.
+"""Atomic writing of output files for a user. A user's file is never replaced silently.
 
-The caller decides which files may be replaced (`Replace`). An earlier export of this program is kept as
-`FILE~`.
+The caller decides which files may be replaced (`Replace`). If an earlier export of this program is replaced,
+it is kept as `FILE~`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from hermes.errors import OutputExists, OutputRefused
 from hermes.export.export_recognition import HEAD_BYTES, is_own_output
 
 MOST_KEPT = 9
-"""Number of names tried for the previous file: `FILE~`, then `FILE~2` and so on, if the earlier names belong
-to other files."""
+"""Number of names that are tried for the previous export: `FILE~`, then `FILE~2` and so on. A name is skipped
+if it belongs to another file."""
 
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
 
 class Replace(Enum):
-    """Which existing files a new file may replace."""
+    """Determines which existing files a new file may replace."""
 
     NOTHING = auto()
     EXPORTS = auto()
@@ -54,7 +54,8 @@ class FileKind(Enum):
 
 
 class OutputFiles:
-    """Files that are written together. If one fails, all are restored to their previous state.
+    """Files that are written together. If writing one of them fails, all are restored to their previous
+    state.
 
     with OutputFiles(Replace.EXPORTS) as files:
         with files.open(path) as stream:
@@ -66,13 +67,14 @@ class OutputFiles:
         self._replace = replace
         self._created: list[Path] = []
         self._backups: dict[Path, Path] = {}
-        """Earlier exports, which are kept."""
+        """Maps the path of each new file to the path under which the earlier export is kept."""
         self._set_aside: dict[Path, Path] = {}
-        """Other files that were replaced. They have a hidden second name until all files are written."""
+        """Maps the path of each other file that was replaced to its hidden second name. That name is removed
+        when all files are written."""
 
     @property
     def backups(self) -> list[Path]:
-        """The current paths of the earlier exports."""
+        """The paths under which the earlier exports are kept."""
         return list(self._backups.values())
 
     def __enter__(self) -> OutputFiles:
@@ -87,7 +89,8 @@ class OutputFiles:
 
     @contextmanager
     def open(self, path: Path) -> Iterator[BinaryIO]:
-        """Open a private temporary file beside `path`. It replaces `path` when it is complete."""
+        """Open a private temporary file beside `path`. When it is complete, it replaces the file at
+        `path`."""
         if is_stream(path):
             raise OutputRefused(f"{path} is a device or a pipe, which a file cannot replace")
         try:
@@ -160,7 +163,8 @@ def is_stream(path: Path) -> bool:
 
 
 def check_target(path: Path, replace: Replace) -> None:
-    """Check a target before writing. Raise the error that `OutputFiles.open` would raise at the end."""
+    """Check a target before anything is written. Raise the error that `OutputFiles.open` would otherwise
+    raise at the end."""
     kind = classify_file(path)
     if kind is not FileKind.NOTHING and not _may_replace(kind, replace):
         raise _make_refusal(path, replace)
@@ -171,9 +175,9 @@ def check_target(path: Path, replace: Replace) -> None:
 def refuse_store_files(store: Path, *files: Path, is_store: bool = False) -> None:
     """Raise OutputRefused if an output file would replace a file of the store, even if replacing is allowed.
 
-    An output that is itself a store (`is_store`) may be written among the backups, or in the place of a
-    missing store. Symbolic links are refused too, because somebody else may have created one or may change
-    its target.
+    An output that is itself a store (`is_store`) may be written among the backups, or at the path of a
+    missing store. Symbolic links are refused too, because somebody else may have created the link or may
+    change its target.
     """
     from hermes.store.engine_choice import has_store, list_store_files
 
@@ -205,7 +209,7 @@ def _may_replace(kind: FileKind, replace: Replace) -> bool:
 
 
 def _back_up(path: Path) -> Path:
-    """Give the file a second name, so that it always exists under its own name."""
+    """Give the file a second name. It keeps its own name, so that a file always exists there."""
     backup = choose_backup_name(path)
     backup.unlink(missing_ok=True)
     try:

@@ -21,24 +21,25 @@ Load = Callable[[str], Session | None]
 
 UNTITLED = "Untitled conversation"
 LONGEST_NAME = 100
-"""Maximum number of bytes of a title, and of an id, in a file name. File systems allow 255 bytes in total."""
+"""Maximum length of a title, and of an id, in a file name, in bytes. File systems allow 255 bytes
+in total."""
 
 
 class Conversation(NamedTuple):
     name: str
-    """The id that names the conversation."""
+    """The id of the session after which the conversation is named."""
     segments: list[Outline]
 
     @property
     def title(self) -> str | None:
-        """The title of the newest session that has one, as in lists."""
+        """The title of the newest session that has a title. Lists show the same title."""
         return next(
             (make_printable(segment.title) for segment in reversed(self.segments) if segment.title), None
         )
 
     @property
     def heading(self) -> str:
-        """The title, or the first words of a person, or `UNTITLED`."""
+        """The title; if there is none, the first words of a person, or `UNTITLED`."""
         previews = (make_printable(segment.preview) for segment in self.segments if segment.preview)
         return self.title or next(previews, UNTITLED)
 
@@ -48,7 +49,7 @@ class Conversation(NamedTuple):
 
     @property
     def last_active(self) -> float:
-        """The time of the newest message. 0 if another program stored values that are not times."""
+        """The time of the newest message. 0 if another program stored values that are not valid times."""
         times = clock.filter_times(segment.last_active for segment in self.segments)
         return max(times or clock.filter_times([self.started_at]), default=0.0)
 
@@ -65,7 +66,7 @@ class Plan(NamedTuple):
 
     @property
     def total(self) -> int:
-        """The number of sessions and messages, for progress reports."""
+        """The number of sessions plus the number of messages, for progress reports."""
         return sum(len(found.segments) + found.messages for found in self.conversations)
 
 
@@ -82,18 +83,20 @@ class SessionSource(Protocol):
 
 
 def plan_session(db: SessionSource, session_id: str) -> Plan:
-    """Plan one session, without the others of its conversation."""
+    """Plan the export of one session, without the other sessions of its conversation."""
     return _make_plan(db, db.outlines([session_id]), session_id)
 
 
 def plan_conversation(db: SessionSource, session_id: str, *, lineage: bool = False) -> Plan:
-    """Plan all sessions of a conversation; with `lineage` also its branches, resets and subagents."""
+    """Plan the export of all sessions of a conversation. With `lineage`, include its branches, resets and
+    subagents."""
     found = db.outlines([session_id], whole=True)
     return _make_plan(db, _add_relatives(db, found) if lineage else found, session_id)
 
 
 def plan_selection(db: SessionSource, selection: Selection, *, lineage: bool = False) -> Plan:
-    """Plan the conversations that the filters select. Without a filter, that is everything except the trash."""
+    """Plan the export of the conversations that the filters select. Without a filter, everything except the
+    trash is selected."""
     found = db.outlines(db.select_sessions(selection))
     return _make_plan(db, _add_relatives(db, found) if lineage else found)
 
@@ -103,7 +106,7 @@ def _make_plan(db: SessionSource, outlines: list[Outline], name: str | None = No
 
 
 def _add_relatives(db: SessionSource, found: Sequence[Outline]) -> list[Outline]:
-    """Return the sessions with all members of their families. Each family is read once."""
+    """Return the sessions together with all members of their families. Each family is read only once."""
     related: dict[str, None] = {}
     for outline in found:
         if outline.id not in related:
@@ -114,9 +117,10 @@ def _add_relatives(db: SessionSource, found: Sequence[Outline]) -> list[Outline]
 
 
 def group_conversations(outlines: Iterable[Outline], name: str | None = None) -> list[Conversation]:
-    """Group sessions by conversation, in the order of their first sessions.
+    """Group sessions by conversation, in the order of the first session of each.
 
-    A conversation is named by its newest session, as in lists, or by `name` if that is one of its sessions.
+    A conversation is named after its newest session, as in lists. If `name` is one of its sessions, it is
+    named after that session.
     """
     grouped: dict[str, list[Outline]] = {}
     for outline in outlines:
@@ -128,7 +132,7 @@ def group_conversations(outlines: Iterable[Outline], name: str | None = None) ->
 
 
 def keep_prompts(session: Session) -> Session | None:
-    """Return the session with the messages of people only, or None if there are none."""
+    """Return the session with only the messages of people, or None if it has no such messages."""
     prompts = [row for row in session["messages"] if row["role"] == "user" and row.get("active", 1)]
     left_out = ("system_prompt", "context", "rewound_context", "model_calls")
     kept = {name: value for name, value in session.items() if name not in left_out}
@@ -136,7 +140,8 @@ def keep_prompts(session: Session) -> Session | None:
 
 
 def make_file_stem(conversation: Conversation, titled: bool) -> str:
-    """Return a file name that is valid on every file system: the id, after the title if `titled`."""
+    """Return a file name that is valid on every file system. It consists of the id, preceded by the title if
+    `titled`."""
     name = make_safe_name(conversation.name)
     if not titled or conversation.title is None:
         return name
@@ -144,7 +149,7 @@ def make_file_stem(conversation: Conversation, titled: bool) -> str:
 
 
 def make_safe_name(text: str) -> str:
-    """Return a text as part of a file name. Letters and digits of every script are kept; all other characters
+    """Return a text for use in a file name. Letters and digits of every script are kept; all other characters
     become hyphens."""
     name = re.sub(r"[^\w.]+", "-", make_printable(text)).strip("-.")
     return name.encode()[:LONGEST_NAME].decode(errors="ignore").strip("-.") or "session"

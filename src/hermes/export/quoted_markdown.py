@@ -33,8 +33,8 @@ _ADDRESS = r"(?:[^\s()<>`\\]|\([^\s()<>`\\]*\))*"
 _LINK = re.compile(
     rf"\((?:(?:https?://|mailto:){_ADDRESS}|[\w./#?=~+@%-]*)(?:[ \t]+\"[^\"`\\<]*\")?\)", re.ASCII
 )
-"""The target of a link, after its text. A path has no colon and no entity, so that it cannot contain a
-scheme."""
+"""The target of a link, which follows the text of the link. A path must not contain a colon or an entity, so
+that it cannot contain a scheme."""
 _ROW = re.compile(r"^([ \t>]*\|?)(.*?)(\|?[ \t]*)$")
 _PIPE = re.compile(r"(?<!\\)\|")
 _DELIMITERS = re.compile(r"[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*")
@@ -53,11 +53,11 @@ class _Fence(NamedTuple):
 
 
 def contain_markdown(text: str, *, pictures: bool = False) -> str:
-    """Return the text changed so that nothing in it affects the rest of the document. `pictures` keeps
-    pictures from the web."""
+    """Return the text, changed so that nothing in it affects the rest of the document. With `pictures`,
+    pictures from the web are kept."""
     lines: list[str] = []
     texts: set[int] = set()
-    """The lines that are text, not code."""
+    """The numbers of the lines that are text and not code."""
     fence: _Fence | None = None
     is_clear = True
     words = _LineQuoter(pictures)
@@ -90,15 +90,15 @@ def contain_markdown(text: str, *, pictures: bool = False) -> str:
 
 
 def _expand_indentation(line: str) -> str:
-    """Replace tabs in the indentation by spaces. After a quote mark a tab is narrower, and indented code
-    would become text."""
+    """Replace tabs in the indentation by spaces. Otherwise, indented code would become text in a quote,
+    because a tab is narrower after the quote mark."""
     text = line.lstrip(" \t")
     return line[: len(line) - len(text)].expandtabs(4) + text
 
 
 def _is_in_table(lines: list[str], number: int) -> bool:
-    """Return whether a line looks like a row of a table, which needs no trailing spaces to stay a separate
-    line."""
+    """Return whether a line looks like a row of a table. Such a row stays a separate line without trailing
+    spaces."""
     return "|" in lines[number] and "|" in lines[number + 1]
 
 
@@ -110,14 +110,16 @@ def _match_fence(line: str) -> _Fence | None:
 
 
 def _is_closing(found: _Fence | None, fence: _Fence) -> bool:
-    """Return whether a line alone ends a code block. A fence indented by more than three spaces does not."""
+    """Return whether this line ends a code block, whatever surrounds it. A fence indented by more than three
+    spaces does not."""
     return found is not None and found.mark.startswith(fence.mark) and not found.info and found.indent <= 3
 
 
 def _is_surely_inside(line: str, found: _Fence | None, fence: _Fence) -> bool:
     """Return whether a line certainly belongs to a code block or ends it.
 
-    The code block may be in a list, whose indentation is unknown and which ends at a less indented line.
+    This is uncertain for an indented code block. It may be in a list, whose indentation is unknown and which
+    ends at a less indented line.
     """
     if fence.indent == 0 or not line.strip():
         return True
@@ -175,7 +177,7 @@ class _LineQuoter:
         return line
 
     def _quote_row(self, line: str) -> str:
-        """Join the surplus cells of a table row, because a viewer would omit them."""
+        """Join the surplus cells of a table row into its last cell, because a viewer would omit them."""
         found = _ROW.match(line)
         assert found is not None
         cells = _PIPE.split(found[2])
@@ -187,7 +189,7 @@ class _LineQuoter:
         return f"{found[1]}{'|'.join(kept)}{found[3]}"
 
     def _quote_text(self, line: str) -> str:
-        """Escape a line of text. Inline code is left unchanged if all earlier code spans are closed."""
+        """Escape a line of text. Inline code is left unchanged, unless an earlier code span is still open."""
         parts: list[_Part] = []
         at = 0
         if not self._code_is_open and "`" in line:
@@ -217,7 +219,8 @@ class _LineQuoter:
         return "".join([*made, line[at:]])
 
     def _find_dangerous(self, line: str, brackets: list[_Bracket]) -> set[_Bracket]:
-        """Return the brackets of a line to escape, paired as a viewer pairs them."""
+        """Return the brackets of a line that must be escaped. Brackets are paired in the same way as a viewer
+        pairs them."""
         found: set[_Bracket] = set()
         opened: list[_Bracket] = []
         link_end = 0
@@ -262,10 +265,11 @@ def _find_brackets(parts: list[_Part]) -> list[_Bracket]:
 
 
 def _escape_entity(found: re.Match[str], entity: str, may_be_code: bool = False) -> str:
-    """Replace a character, and the backslash that escapes it, by an entity.
+    """Replace a character by an entity. A backslash that escapes the character is replaced too.
 
-    A backslash is not enough: a viewer may treat it as the last character of an address. In text that may be
-    code, the backslash is kept, because it escapes nothing there.
+    Escaping the character with a backslash is not enough, because a viewer may treat the backslash as the
+    last character of an address. In text that may be code, a backslash is kept, because it escapes nothing
+    there.
     """
     if may_be_code and len(found[1]) % 2:
         return f"{found[1]}\\{entity}"
@@ -273,7 +277,8 @@ def _escape_entity(found: re.Match[str], entity: str, may_be_code: bool = False)
 
 
 def _find_code_spans(line: str) -> tuple[list[tuple[int, int]], bool]:
-    """Return the inline code spans of a line, and whether a run of backticks is not closed."""
+    """Return the inline code spans of a line, and whether it contains a run of backticks that is
+    not closed."""
     if "\\`" in line:  # the effect of an escaped backtick depends on the viewer
         return [], True
     ticks = [found.span() for found in _TICKS.finditer(line)]

@@ -1,10 +1,10 @@
 """A trace: JSONL of events in the session format of Claude Code, for programs that read that format.
 
-Each message is one line: `user` and `assistant` with the content blocks of Anthropic's messages (a tool
-result is a `user` event with a `tool_result` block), and `system` for the rest. `parentUuid` links each event
-to the previous one. A `compact_boundary` marks where a conversation was compressed, and its summary is a
-`user` event with `isCompactSummary`. The last line, `summary`, contains the title. Rewound messages are left
-out.
+Each message is one line. `user` and `assistant` events have the content blocks of Anthropic's messages; a
+tool result is a `user` event with a `tool_result` block. All other messages are `system` events. `parentUuid`
+links each event to the previous one. A `compact_boundary` marks where a conversation was compressed, and its
+summary is a `user` event with `isCompactSummary`. The last line, `summary`, contains the title. Rewound
+messages are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from hermes.export.plan import Conversation, Load, Session
 from hermes.reasoning import extract_reasoning
 
 OURS = UUID("6f0b6c1e-0b0f-5c5e-9a35-3f7f5f3a4d10")
-"""The UUID namespace for messages without a UUID of their own. It makes their UUIDs reproducible."""
+"""The namespace in which UUIDs are generated for messages that have none. The same message always gets the
+same UUID."""
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 

@@ -1,5 +1,5 @@
-"""The exporter of every surface: writes the conversations of a plan in one format to files, a stream, or
-chunks of bytes.
+"""The exporter of every surface. It writes the conversations of a plan in one format to files or a stream, or
+returns them as chunks of bytes.
 
 At most one session is in memory at a time. Files are private (0600) and written atomically: after an error,
 an interrupt or a cancellation, every file is in its previous state.
@@ -33,9 +33,10 @@ class Options(NamedTuple):
 
 class Destination(NamedTuple):
     path: Path
-    """A file or a folder. A folder gets one file per conversation or one for all, depending on the format."""
+    """A file or a folder. Into a folder, one file per conversation or one file for all is written, depending
+    on the format."""
     store: Path
-    """The store of the conversations. Its files are never replaced."""
+    """The store that contains the conversations. Its files are never replaced."""
     replace: Replace = Replace.EXPORTS
     makes_folder: bool = False
     """Whether `path` is a folder that is created if it is missing."""
@@ -44,7 +45,7 @@ class Destination(NamedTuple):
 class Progress(NamedTuple):
     done: int
     total: int
-    """The number of sessions and messages, as counted when the export was planned."""
+    """The number of sessions plus the number of messages, as counted when the export was planned."""
 
 
 class Result(NamedTuple):
@@ -55,9 +56,9 @@ class Result(NamedTuple):
     """Sessions that were deleted after the export was planned. The export does not contain them."""
     files: tuple[Path, ...] = ()
     backups: tuple[Path, ...] = ()
-    """Earlier exports that were replaced, with their new names."""
+    """The paths under which replaced earlier exports are kept."""
     redacted: Mapping[str, int] = {}
-    """The number of secrets that were masked in messages, by name."""
+    """The number of masked secrets in messages, by the name of the kind of secret."""
 
 
 class Target(NamedTuple):
@@ -66,8 +67,8 @@ class Target(NamedTuple):
 
 
 class Export:
-    """An export. It is used once: by `write_files`, `write_stream`, `iterate_chunks` or, without writing,
-    `measure`."""
+    """An export. Each object can be used once, by `write_files`, `write_stream` or `iterate_chunks`, or by
+    `measure`, which writes nothing."""
 
     def __init__(
         self,
@@ -93,7 +94,8 @@ class Export:
         return self._make_result()
 
     def measure(self, destination: Destination | None = None) -> Result:
-        """Read and format everything without writing. A destination is checked as for writing."""
+        """Read and format everything without writing it. A destination is checked as if it were to be
+        written."""
         targets = [] if destination is None else self._plan_targets(destination)
         files = [self._conversations] if destination is None else [target.conversations for target in targets]
         for conversations in files:
@@ -115,8 +117,8 @@ class Export:
     # Files
 
     def _plan_targets(self, destination: Destination) -> list[Target]:
-        """Return the files with the conversations of each. Raise an error for a file that must not be
-        written."""
+        """Return the files to write, each with its conversations. Raise an error if one of the files must not
+        be written."""
         targets = self._name_files(destination)
         paths = [target.path for target in targets]
         if destination.replace is not Replace.NOTHING:
@@ -177,7 +179,7 @@ class Export:
         return {name: value for name, value in exported.items() if name not in left_out}
 
     def _advance(self, count: int) -> None:
-        """Add to the progress of the current session."""
+        """Add `count` to the progress of the current session."""
         count = min(count, self._pending)
         self._pending -= count
         self._done += count
@@ -195,7 +197,8 @@ class Export:
 
 
 def _apply_options(conversations: list[Conversation], options: Options) -> list[Conversation]:
-    """Return the conversations with the options applied to titles and counts. A title may contain a secret."""
+    """Return the conversations with the options applied to their titles and counts. Titles are included
+    because they may contain secrets."""
 
     def apply(conversation: Conversation) -> Conversation:
         segments = conversation.segments
@@ -216,8 +219,8 @@ def _apply_options(conversations: list[Conversation], options: Options) -> list[
 
 
 def _make_names_unique(names: Sequence[str]) -> list[str]:
-    """Return unique file names. Different ids can map to the same name, also on file systems that ignore
-    case."""
+    """Return unique file names, because different ids can result in the same name. The names differ even if
+    case is ignored, as some file systems do."""
     taken: set[str] = set()
     unique: list[str] = []
     for name in names:

@@ -1,8 +1,8 @@
 """The insights report: activity, models, tools, skills and costs of the last days.
 
-Owns the figures (`InsightsEngine(db).generate(days=30)`) and their layout as text and as a page. The report
-has the documented keys and also `costs`, `conversations`, `daily` and `active_time`. Costs are those stored with the
-sessions; an unknown cost is None. Imports the store, but no surface.
+Owns the figures (`InsightsEngine(db).generate(days=30)`) and their layout as text and as a page. In addition
+to the documented keys, the report has `costs`, `conversations`, `daily` and `active_time`. Costs are those
+stored with the sessions; an unknown cost is None. Imports the store, but no surface.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ __all__ = ["InsightsEngine"]
 
 
 class ActivitySource(Protocol):
-    """The store method that a report needs. Both the whole store and a person's scoped store have it."""
+    """The only method of the store that a report needs. Both the whole store and a person's scoped store have
+    it."""
 
     def activity(
         self, since: float, sources: Sequence[str] | None = None
@@ -33,8 +34,8 @@ class InsightsEngine:
         self._db = db
 
     def generate(self, days: int = 30, source: str | Sequence[str] | None = None) -> dict[str, Any]:
-        """Return the report on sessions that started in the last `days`, of one source, of several, or of
-        all."""
+        """Return the report on sessions that started in the last `days` days. `source` is one source or
+        several; None means all."""
         if check_integer("days", days) < 1:
             raise errors.make_error(errors.InvalidArgument, f"days must be 1 or more, not {days}")
         sources = [source] if isinstance(source, str) else source

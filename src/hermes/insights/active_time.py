@@ -1,8 +1,8 @@
-"""Active time: the time in which something was said.
+"""Active time: the time during which messages were exchanged.
 
 A moment is active if it lies between two consecutive messages of one session that are at most `MAX_GAP_S`
-apart. A moment counts once, even if several sessions were active. A longer gap does not count at all, so a
-session that stays open overnight adds nothing. A single message has no duration.
+apart. Each moment is counted once, even if several sessions were active. A longer gap does not count at all,
+so a session that stays open overnight adds nothing. A single message has no duration.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import Any
 MAX_GAP_S = 600.0
 
 Stretch = tuple[float, float]
-"""The times of the first and the last message without a longer gap between them."""
+"""A stretch of activity: the times of its first and last message. No gap between its messages is longer than
+`MAX_GAP_S`."""
 
 
 def find_stretches(times: Iterable[float]) -> list[Stretch]:
-    """Return the stretches of one session, in order. Stretches of a single message are left out."""
+    """Return the stretches of activity of one session, in order. A stretch with a single message is
+    left out."""
     stretches: list[Stretch] = []
     first = last = None
     for at in sorted(times):
@@ -35,7 +37,7 @@ def find_stretches(times: Iterable[float]) -> list[Stretch]:
 
 
 def measure(stretches: Iterable[Stretch]) -> float:
-    """Return the number of seconds in at least one stretch."""
+    """Return the number of seconds that lie in at least one of the stretches."""
     seconds, covered = 0.0, float("-inf")
     for first, last in sorted(stretches):
         seconds += max(0.0, last - max(first, covered))
@@ -44,7 +46,7 @@ def measure(stretches: Iterable[Stretch]) -> float:
 
 
 def summarize(messages: Iterable[tuple[str, object]]) -> dict[str, Any]:
-    """Return the active time of sessions. `messages` are (session, time), grouped by session."""
+    """Return the active time of sessions. `messages` are pairs of session and time, grouped by session."""
     every: list[Stretch] = []
     each: list[float] = []
     for _session, group in groupby(messages, key=itemgetter(0)):

@@ -1,4 +1,4 @@
-"""The start times of sessions by local calendar and clock: days, hours, streaks."""
+"""Counts of session starts by local day and hour, and streaks of active days."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class _Day:
 
 
 def find_longest_streak(days: Iterable[date]) -> int:
-    """Return the largest number of consecutive calendar days."""
+    """Return the length of the longest run of consecutive calendar days."""
     best = run = 0
     for before, day in pairwise([0, *sorted({day.toordinal() for day in days})]):
         run = run + 1 if day == before + 1 else 1

@@ -1,6 +1,7 @@
 """The report as a chat message: short, in Markdown that every platform renders alike.
 
-Names come from outside. They are put into code spans, where no markup applies, and cannot end them.
+Names come from outside. They are put into code spans, in which no markup applies, and are changed so that
+they cannot end the span.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _format_lines(report: Report) -> Iterator[str]:
 
 
 def _format_list(title: str, lines: list[str], names: list[str]) -> Iterator[str]:
-    """Yield a line for each name with its figures, and the number of further names."""
+    """Yield a line for each name with its figures, and a line with the number of names left out."""
     if not lines:
         return
     yield ""

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from hermes.store.reports.activity import ACTUAL, ESTIMATED, INCLUDED, UNKNOWN, Spent
 
 MIXED, PARTIAL, NOTHING = "mixed", "partial", "none"
-"""Summary states: several kinds of costs, only part of the costs known, nothing used."""
+"""States of a sum: costs of several kinds, costs only partly known, no costs at all."""
 
 
 class Bill:
-    """A sum of costs that records how each cost is known."""
+    """A sum of costs. It records separately which costs are billed, estimated, included or unknown."""
 
     __slots__ = ("_by_status", "_estimated", "auxiliary")
 
@@ -39,7 +39,7 @@ class Bill:
 
     @property
     def estimated(self) -> float | None:
-        """The sum of all estimates, including those of costs billed later."""
+        """The sum of all estimates, including estimates of costs for which the billed amount is now known."""
         return self._estimated if self._estimated is not None or self._has_unestimated else 0.0
 
     @property
@@ -66,7 +66,8 @@ class Bill:
 
     @property
     def status(self) -> str:
-        """How the costs are known, or `mixed`, `partial` or `none`."""
+        """The status that all costs have in common; otherwise `mixed` or, if some are unknown, `partial`.
+        `none` if there are no costs."""
         if len(self._by_status) > 1:
             return PARTIAL if self.has_unknown else MIXED
         return next(iter(self._by_status), NOTHING)

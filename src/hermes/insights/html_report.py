@@ -1,6 +1,6 @@
 """The report as a self-contained page: charts, tables, light and dark mode, no network access.
 
-Its Content-Security-Policy names the two scripts and the style by their hashes. Nothing else can run and
+Its Content-Security-Policy names the two scripts and the style by their hashes. No other script can run and
 nothing can be fetched, whatever a title contains. All text from outside is escaped here; the scripts receive
 numbers only.
 """
@@ -28,7 +28,7 @@ Report = dict[str, Any]
 HERE = Path(__file__).parent
 MOST_TOOLS, MOST_SKILLS = 25, 15
 MOST_DAYS = 3 * 366
-"""Maximum number of days in a chart. With more days, each would be smaller than a pixel."""
+"""Maximum number of days in a chart. With more days, each bar would be narrower than a pixel."""
 
 
 def render_page(report: Report) -> str:
@@ -71,7 +71,8 @@ def _escape_text(text: object, limit: int | None = None) -> str:
 
 
 def _format_data(report: Report) -> str:
-    """Return the data for the scripts as JSON. It cannot end the script element that contains it."""
+    """Return the data for the scripts as JSON. The JSON text cannot end the script element that
+    contains it."""
     if report["empty"]:
         return "{}"
     days = list(_fill_days(report["daily"]))
@@ -100,7 +101,7 @@ def _fill_days(daily: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _count_seconds(day: str) -> int:
-    """Return a date as epoch seconds without a time zone, as the charts expect."""
+    """Return a date as epoch seconds of its midnight in UTC, as the charts expect."""
     return (date.fromisoformat(day).toordinal() - date(1970, 1, 1).toordinal()) * clock.DAY
 
 

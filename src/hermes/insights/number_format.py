@@ -15,7 +15,7 @@ def format_number(number: float) -> str:
 
 
 def shorten_number(number: float) -> str:
-    """Format a number in short: `950`, `12.3K`, `4.5M`."""
+    """Format a number in short form: `950`, `12.3K`, `4.5M`."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
         if number >= size * 0.9995:
             return f"{number / size:.1f}{letter}"
@@ -23,7 +23,7 @@ def shorten_number(number: float) -> str:
 
 
 def format_amount(number: float, width: int = 12) -> str:
-    """Format a number with all digits if they fit into `width`, otherwise in short."""
+    """Format a number with all digits if they fit into `width` characters, otherwise in short form."""
     full = format_number(number)
     return full if len(full) <= width else shorten_number(number)
 
@@ -33,7 +33,7 @@ def format_plural(number: float, noun: str) -> str:
 
 
 def format_active_time(report: dict[str, Any]) -> tuple[str, str]:
-    """Format the active time, in all and of an average session: `~3h 5m`, `~12m`."""
+    """Return the total active time and the average per session: `~3h 5m`, `~12m`."""
     active = report["active_time"]
     return f"~{format_duration(active['seconds'])}", f"~{format_duration(active['avg_session_seconds'])}"
 
@@ -57,7 +57,7 @@ def format_dollars(cost: float) -> str:
 
 
 def format_price(cost: float | None, status: str) -> str:
-    """Format a cost. `+` marks a partial sum, and `~` an estimate."""
+    """Format a cost. `+` marks a sum of which only a part is known, and `~` marks an estimate."""
     if cost is None:
         return "unknown"
     if status in ("included", "none"):
@@ -93,7 +93,7 @@ def format_period(report: dict[str, Any]) -> str:
 
 
 def format_source(report: dict[str, Any]) -> str:
-    """Return ` (source: cli)`, or an empty text if all sources are included."""
+    """Return ` (source: cli)`, or an empty string if all sources are included."""
     source = report["source_filter"]
     if not source:
         return ""
@@ -123,5 +123,5 @@ def list_cost_notes(report: dict[str, Any]) -> list[str]:
 
 
 def has_platforms(report: dict[str, Any]) -> bool:
-    """Return whether to show the platforms: yes, unless the terminal is the only one."""
+    """Return whether to show the platforms. They are not shown if the terminal is the only one."""
     return [row["platform"] for row in report["platforms"]] != ["cli"]

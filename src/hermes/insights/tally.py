@@ -91,8 +91,8 @@ class Tally:
             notable.consider(session)
 
     def _add_models(self, session: SessionActivity) -> None:
-        """Add a session to the models. Tokens and costs count for the called model, tool calls for the
-        session's model."""
+        """Add a session to the totals of the models. Tokens and costs are added to the model that was called,
+        tool calls to the model of the session."""
         own = _get_model_name(session.model)
         _get_line(self._models, own).tool_calls += session.tool_calls
         for model in {own, *(_get_model_name(spent.model) for spent in session.spent)}:
@@ -156,8 +156,8 @@ class Tally:
         }
 
     def conversations(self, activity: Activity) -> dict[str, Any]:
-        """Return the costliest conversations with their segments and subagents. `cost_in_all` includes
-        sessions before the period."""
+        """Return the costliest conversations. The costs include segments and subagents. `cost_in_all`
+        includes sessions from before the period as well."""
         costs = {name: line.bill.cost or 0.0 for name, line in self._conversations.items()}
         costliest = sorted((name for name in costs if costs[name]), key=lambda name: (-costs[name], name))
         return {
@@ -199,7 +199,7 @@ SHOWN_ID = 16
 
 
 def compute_duration(session: SessionActivity) -> float:
-    """Return the duration of a session in seconds; 0 if it has not ended or its times are invalid."""
+    """Return the duration of a session in seconds. Return 0 if it has not ended or its times are invalid."""
     if not isinstance(session.ended_at, int | float):
         return 0.0
     return max(0.0, session.ended_at - session.started_at)
@@ -218,7 +218,7 @@ NOTABLE: tuple[tuple[str, Callable[[SessionActivity], float], Callable[[float], 
 
 
 class Notable:
-    """The session with the largest value of a measure."""
+    """The session with the largest value of some measure."""
 
     def __init__(
         self, label: str, measure: Callable[[SessionActivity], float], format_measure: Callable[[float], str]
@@ -274,8 +274,9 @@ _decode_calls = msgspec.json.Decoder(list[_Call]).decode
 class ToolUse:
     """Counts of tool calls and skill uses.
 
-    Only the names of stored calls are decoded, and the arguments of the two skill tools. For 100,000 calls
-    this adds a quarter to the time of fetching them, which is less than SQLite's JSON functions take.
+    Only the names of the stored calls are decoded and, for the two skill tools, the arguments. For 100,000
+    calls this adds a quarter to the time of fetching them, which is less than SQLite's JSON functions would
+    add.
     """
 
     def __init__(self) -> None:
@@ -290,8 +291,8 @@ class ToolUse:
                 self._skills.setdefault(skill, _Skill()).add(name, at)
 
     def tools(self, answered: dict[str, int]) -> list[dict[str, Any]]:
-        """Return tools by name, most used first. A call and its result count as one use; if one is missing,
-        the other counts."""
+        """Return the tools, most used first. A call and its result count as one use, even if one of the two
+        is missing."""
         counts = {name: max(self._called[name], answered.get(name, 0)) for name in {*self._called, *answered}}
         total = sum(counts.values())
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -338,7 +339,8 @@ class _Skill:
 
 
 def _iterate_calls(stored: object) -> Iterable[tuple[str, object]]:
-    """Yield the name and arguments of each call, in the two formats that programs write."""
+    """Yield the name and the arguments of each call. Programs write calls in two formats; both are
+    accepted."""
     if not isinstance(stored, str):
         return
     try:
@@ -365,7 +367,7 @@ def _iterate_odd_calls(value: object) -> Iterable[tuple[str, object]]:
 
 
 def _get_skill_name(arguments: object) -> str | None:
-    """Return the `name` argument. The arguments are an object or its JSON text."""
+    """Return the argument `name`. `arguments` is an object or its JSON text."""
     if isinstance(arguments, msgspec.Raw):
         arguments = from_json(bytes(arguments).decode(), None)
     if isinstance(arguments, str):
