@@ -284,7 +284,7 @@ class Browser(App[str]):
         return isinstance(event, events.Paste) or event.is_printable or event.key in EDITING_KEYS
 
     def is_ready_for(self, event: Pressed) -> bool:
-        """Return whether the keys before this one have taken effect."""
+        """Return whether all keys that were pressed before this one have taken effect."""
         key = event.key if isinstance(event, events.Key) else ""
         waits_for = WORK_TO_WAIT_FOR | {"rest"} if self._reaches_last_row(key) else WORK_TO_WAIT_FOR
         return (

@@ -143,7 +143,7 @@ class ConversationList(ScrollView, can_focus=False):
         self.post_message(self.Marked())
 
     def toggle_mark(self) -> None:
-        """Mark the row under the cursor or unmark it, and go to the next row."""
+        """Mark or unmark the row under the cursor, and move to the next row."""
         if (row := self.current) is None:
             return
         if row.root_id in self.marks:

@@ -96,7 +96,7 @@ class Rows:
         """Whether the search found more conversations than these rows, which are the best ones."""
         self.of_search = of_search
         self.parts = parts
-        """Words of the query that matched as parts of longer words."""
+        """Words of the query that were found only as parts of longer words."""
         self._at: dict[int, Conversation] = {}
         self._before = 0
         """1 if a row was inserted before the rows of the store, which are then shifted by one;

@@ -98,7 +98,7 @@ def _make_stop(process: asyncio.subprocess.Process) -> Callable[[], None]:
 
 
 async def _show_output(chat: Chat, stream: asyncio.StreamReader, output: Output) -> None:
-    """Print an output as it arrives, without control characters."""
+    """Print the output of the command as it arrives, without control characters."""
     decoder, file = codecs.getincrementaldecoder("utf-8")("replace"), chat.screen.console.file
     last = "\n"
     while True:

@@ -49,7 +49,7 @@ TICK_S = 0.1
 ENDS_WITHIN_S = 5.0
 """How many seconds a running answer has to stop after a signal that ends the chat."""
 AT_ONCE = ("agents",)
-"""Commands that run during an answer."""
+"""Slash commands that can run while an answer is made."""
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 """Signals that end the chat cleanly, for example when the terminal window is closed."""
 
@@ -78,7 +78,7 @@ class Chat:
         self._listen: Callable[[], None] = _ignore_interrupt
         self._typed: quiet_keyboard.TypedAhead | None = None
         self._commands = BackgroundTasks()
-        """Commands that run during an answer."""
+        """The slash commands that are running while an answer is made."""
         self._printing = asyncio.Lock()
         """Held by a command or a question that uses the screen during an answer."""
 

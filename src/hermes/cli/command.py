@@ -68,7 +68,8 @@ class HelpFormatter(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=HELP_COLUMN)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        """Return `-c, --continue [ID|TITLE]`, as Python 3.13 does. Earlier versions repeat the argument."""
+        """Format the names of an option as Python 3.13 does: `-c, --continue [ID|TITLE]`. Earlier versions
+        repeat the argument after each name."""
         if not action.option_strings or action.nargs == 0:
             return super()._format_action_invocation(action)
         value = self._format_args(action, self._get_default_metavar_for_optional(action))

@@ -25,7 +25,7 @@ ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 QUESTION = "what did we decide about the retry budget?"
 HINT = "Enter: next   q: leave the tour "
 STILL_SIZE = (100, 26)
-"""The size of the browser in the output of a demo without a terminal."""
+"""The size of the browser's screen that a demo without a terminal prints."""
 
 
 class Step(NamedTuple):

@@ -68,7 +68,8 @@ def open_store(arguments: argparse.Namespace, *, makes: bool = False) -> Iterato
 
 
 def is_writable(path: Path) -> bool:
-    """Return whether the store and its folder are writable. The engine creates files beside the store."""
+    """Return whether the store and its folder are writable. The folder must be writable, because the engine
+    creates files beside the store."""
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
@@ -78,7 +79,7 @@ def get_sessions_folder(arguments: argparse.Namespace) -> Path:
 
 
 def read_trash_days() -> float:
-    """Return how many days the trash is kept (`sessions.trash_days`)."""
+    """Return for how many days deleted conversations are kept in the trash (`sessions.trash_days`)."""
     from hermes.config.config_file import read_setting
 
     days = read_setting("sessions", "trash_days")

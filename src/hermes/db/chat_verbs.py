@@ -41,14 +41,14 @@ class ChatVerbs:
 
     @property
     def inbox(self) -> Inbox:
-        """Messages from platforms that are not answered yet."""
+        """The inbox: messages from platforms that are not answered yet."""
         from hermes.store.chats.inbox import Inbox
 
         return Inbox(self._engine)
 
     @property
     def outbox(self) -> Outbox:
-        """Messages to platforms that are not delivered yet."""
+        """The outbox: messages to platforms whose delivery is not confirmed yet."""
         from hermes.store.chats.outbox import Outbox
 
         return Outbox(self._engine)

@@ -201,8 +201,8 @@ class DocumentedVerbs(Handle):
         return self._ignore_unknown(lambda: titles.set(session_id, title), False)
 
     def set_auto_title_if_empty(self, session_id: str, title: str) -> str | None:
-        """If the session has no title, set this one. If the title is already in use, a number such as ` (2)`
-        is appended. Return the title that was set.
+        """If the session has no title, set `title`. If it is already in use, a number such as ` (2)` is
+        appended. Return the title that was set.
 
         Return None if the session already has a title.
         """
@@ -231,8 +231,8 @@ class DocumentedVerbs(Handle):
         return Titles(self._read_access()).resolve(title)
 
     def get_compression_tip(self, session_id: str) -> str:
-        """Return the newest session that continues this one by compression, or this session itself if none
-        does."""
+        """Return the newest session that continues the given session by compression, or the session itself if
+        none does."""
         return Lineage(self._read_access()).find_tip(session_id)
 
     def get_conversation_root(self, session_id: str) -> str | None:

@@ -20,8 +20,8 @@ Row = dict[str, Any]
 
 class Handle(ABC):
     _sees_every_owner = False
-    """Whether this handle covers the whole store. There, sessions of several owners can have the
-    same title."""
+    """Whether this handle covers the whole store, in which sessions of several owners can have the same
+    title."""
 
     @abstractmethod
     def _read_access(self) -> Access:
@@ -29,7 +29,7 @@ class Handle(ABC):
 
     @abstractmethod
     def _write_access(self, *session_ids: str) -> Access:
-        """Return the access for changing these sessions."""
+        """Return the access for changing the sessions `session_ids`."""
 
     @abstractmethod
     def _get_append(self, session_id: str) -> Callable[[NewMessage], int]:

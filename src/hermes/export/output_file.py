@@ -209,7 +209,7 @@ def _may_replace(kind: FileKind, replace: Replace) -> bool:
 
 
 def _back_up(path: Path) -> Path:
-    """Give the file a second name. It keeps its own name, so that a file always exists there."""
+    """Give the file a second name. It also keeps its own name, so that the path is never without a file."""
     backup = choose_backup_name(path)
     backup.unlink(missing_ok=True)
     try:

@@ -59,7 +59,7 @@ class Conversation(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The conversations of an export, and the function that reads their sessions."""
+    """The conversations of an export, and the function that loads their sessions."""
 
     conversations: list[Conversation]
     read: Load

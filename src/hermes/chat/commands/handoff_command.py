@@ -1,7 +1,7 @@
 """`/handoff`: continue the conversation in the home channel of a platform, and leave the terminal.
 
-The gateway performs the handoff and stores its state in the session row. Until it is completed, the
-conversation stays here. A failure is reported and changes nothing.
+The gateway performs the handoff and stores its state in the session row. Until the handoff is completed, the
+conversation stays in the terminal. If the handoff fails, this is reported and nothing is changed.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def show_unknown(chat: Chat, name: str) -> None:
 
 
 async def _show_nothing(chat: Chat, reply: object) -> None:
-    """Show nothing: the person was asked and chose nothing."""
+    """Show nothing, because the person was asked and chose nothing."""
 
 
 # Recent messages
@@ -90,7 +90,7 @@ async def _show_resent(chat: Chat, reply: replies.Resent) -> None:
 
 async def _compress(chat: Chat, reply: replies.Compressing) -> None:
     async def show() -> bool:
-        """Show the events. Return whether any was visible."""
+        """Show the events. Return whether any event was visible."""
         is_seen = False
         async for event in reply.events:
             chat.screen.handle_event(event)
@@ -150,7 +150,8 @@ def _describe_row(row: dict[str, Any], here: str | None) -> tuple[str, str, str]
 
 
 async def _pick_conversation(chat: Chat, reply: replies.ConversationList) -> None:
-    """Let the person choose a conversation, page by page, and continue it. Esc leaves the list on the screen."""
+    """Let the person choose a conversation, page by page, and resume it. After Esc, the list stays on the
+    screen."""
     skipped = 0
     while True:
         rows = [_describe_row(row, reply.here) for row in reply.rows]

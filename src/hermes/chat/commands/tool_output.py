@@ -169,7 +169,8 @@ def group_edits(calls: Iterable[Call]) -> list[FileEdits]:
 
 
 def is_meant(argument: str, path: str, cwd: Path) -> bool:
-    """Return whether the argument refers to the file: by its path, its name, or a folder that contains it."""
+    """Return whether `argument` refers to the file `path`: by its path, its name, or a folder that contains
+    it."""
     typed, full = (Path(os.path.normpath(cwd / Path(text).expanduser())) for text in (argument, path))
     return typed == full or typed in full.parents or Path(path).name == argument
 

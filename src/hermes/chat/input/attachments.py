@@ -48,7 +48,7 @@ class Message(NamedTuple):
     content: Any
     """The text with the attached files, or a list of parts if there are pictures."""
     notes: list[str]
-    """What was attached and what was not."""
+    """Notes about which files were attached and which were not."""
 
 
 def attach_files(text: str, cwd: Path, *, quoted: Sequence[str] = ()) -> Message:
@@ -158,7 +158,7 @@ def _describe_missing(files: Sequence[File], cwd: Path) -> str:
 
 
 def _find_near(name: str, cwd: Path) -> list[str]:
-    """Return files with a similar name in the same folder."""
+    """Return the files in the same folder whose names are similar to `name`."""
     folder, _, base = name.rpartition("/")
     prefix = f"{folder}/" if folder or name.startswith("/") else ""
     try:

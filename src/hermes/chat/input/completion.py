@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 MOST_OFFERED = 30
 _MENTION = re.compile(r"(?<!\S)@(?:\"(?P<quoted>[^\"\n]*)|(?P<bare>[^\s\"]*))\Z")
-"""A mention of a file at the end of a line, complete or not."""
+"""A mention of a file at the end of a line. The mention may be incomplete."""
 
 
 class ChatCompleter(Completer):
     """Completes commands, titles after commands that accept a title, and files after `@`."""
 
     def __init__(self, db: SessionDB, commands: Iterable[AnyCommand], cwd: Callable[[], Path]) -> None:
-        """`cwd` returns the folder in which files are looked up. It is called for each completion."""
+        """`cwd` is a function that returns the folder in which files are looked up. It is called for each
+        completion."""
         self._db, self._commands, self._cwd = db, list(commands), cwd
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:

@@ -34,7 +34,7 @@ EDITING = frozenset(
     {Keys.ControlH, Keys.Delete, Keys.ControlW, Keys.ControlU, Keys.ControlK, Keys.Left, Keys.Right}
     | {Keys.ControlA, Keys.ControlE, Keys.Home, Keys.End, Keys.BracketedPaste, Keys.ControlJ}
 )
-"""Keys besides characters that are kept for the next prompt. They only edit its text."""
+"""Keys other than characters that are kept for the next prompt. They only edit the text of the prompt."""
 INTERRUPTS = frozenset({Keys.ControlC, Keys.SIGINT})
 
 
@@ -53,7 +53,7 @@ class Gate:
     """Holds back typed keys until the question is on the screen."""
 
     def __init__(self, *, has_answered: bool = False) -> None:
-        """`has_answered` is whether this terminal has answered a cursor position request before."""
+        """`has_answered` says whether this terminal has answered a cursor position request before."""
         self.is_open = False
         self.held_keys: list[KeyPress] = []
         self.has_text = False

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hermes.agent.events import SubagentProgress
 
 COMMAND_HEAD, COMMAND_TAIL = 12, 7
-"""The number of first and last lines of a long command that are shown."""
+"""How many lines of a long command are shown: at its beginning and at its end."""
 OUTPUT_HEAD, OUTPUT_TAIL = 2, 3
 SUBAGENT_LINES = 24
 SUBAGENT_MARKS = {

@@ -96,7 +96,8 @@ class Reasoning(NamedTuple):
 
 
 def describe_call(name: str, arguments: Mapping[str, Any], *, width_limit: int | None = None) -> str:
-    """Return the tool name and the main arguments in one line. Commands are cut only if there is a limit."""
+    """Return the tool name and the main arguments in one line. Commands are cut only if `width_limit` is
+    given."""
     command = arguments.get("command") if name == TERMINAL else None
     others = {key: value for key, value in arguments.items() if key != "command" or command is None}
     parts = [reveal(name), describe_arguments(name, others)]
@@ -150,7 +151,7 @@ def _summarize_results(output: str) -> str:
 
 
 def collect_outputs(rows: Iterable[Row]) -> list[Call | Reasoning]:
-    """Return the calls of the messages in order, each with its result, and the reasoning before them."""
+    """Return the tool calls and the reasoning of the messages, in order. Each call includes its result."""
     outputs: list[Call | Reasoning] = []
     waiting: dict[str, int] = {}
     copied: set[tuple[str, str]] = set()

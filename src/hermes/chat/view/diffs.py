@@ -55,7 +55,7 @@ def _is_file_heading(lines: list[str], number: int) -> bool:
 
 
 def count_changes(diff: str) -> tuple[int, int]:
-    """Return the number of added and of removed lines."""
+    """Return the number of added lines and the number of removed lines."""
     kinds = [kind for kind, _ in classify_lines(diff)]
     return kinds.count(Kind.ADDED), kinds.count(Kind.REMOVED)
 

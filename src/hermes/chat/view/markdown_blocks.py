@@ -27,7 +27,7 @@ class Blocks:
         self._looked_at = 0
 
     def add(self, text: str) -> str:
-        """Add text. Return the blocks that it finished, or an empty string."""
+        """Add text to the stream. Return the blocks that are finished now, or an empty string."""
         self.open += text
         if "\n" not in text or len(self.open) < self._looked_at * LATER:  # a block ends at a line end
             return ""

@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 class Recap(NamedTuple):
     earlier: int
-    """The number of messages before the shown ones."""
+    """The number of messages before the first message shown."""
     entries: list[Entry]
     open: str | None
     """The unfinished items, in one line."""

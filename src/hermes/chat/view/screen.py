@@ -64,7 +64,7 @@ class Screen:
         self._region = Region(self.console)
         self._blocks = Blocks()
         self._reasoning = ""
-        """The reasoning since the last text of the answer."""
+        """The reasoning that arrived after the last text of the answer."""
         self._has_blocks = False
         """Whether finished blocks of the answer are on the screen. They cannot be removed."""
         self._running: list[RunningCall] = []
@@ -74,7 +74,7 @@ class Screen:
         self._typed = NOTHING_TYPED
         self._is_stopping = False
         self._paused_events: list[events.Event] | None = None
-        """The events that arrived during a question to the person; None without a question."""
+        """The events that arrived while the person was being asked something. None if no question is open."""
 
     # ---------------------------------------------------------------- lines
 
@@ -329,7 +329,8 @@ class Screen:
         }
 
     def _take_running(self, call_id: str, name: str) -> Call:
-        """Remove and return the running call. Ids of calls are not always unique; the first match is used."""
+        """Remove a running call from the screen's state and return it. Call ids are not always unique; the
+        first match is used."""
         for running in self._running:
             if running.call_id == call_id:
                 self._running.remove(running)

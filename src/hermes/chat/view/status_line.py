@@ -52,7 +52,7 @@ def view_status(
 
 
 class LineEnd:
-    """A mark and the end of a text, in one row."""
+    """A mark followed by the end of a text, in one row of the screen."""
 
     def __init__(self, mark: str, text: str, style: str) -> None:
         self._mark, self._text, self._style = mark, text, style

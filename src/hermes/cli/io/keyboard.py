@@ -21,7 +21,7 @@ from typing import Any
 from hermes.terminal_input import REQUEST, SILENCE_S, AnswerReader, can_answer
 
 ESCAPE_S = 0.05
-"""The bytes of a key sequence that starts with Esc arrive within this time."""
+"""All bytes of a key sequence that starts with Esc arrive within this time."""
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 YES, NO = b"yY", b"nN\r\n\x04"
 NEXT, LEAVE = b"\r\n ", b"qQ\x04"

@@ -1,8 +1,8 @@
 """`hermes sessions import FILE...`: import sessions from JSONL exports or from another store.
 
-Each line contains one session. An unreadable line is skipped and reported with its number. All other sessions
-are imported, each atomically. Another store, of any version, is only read. Importing the same file again adds
-nothing.
+In an export, each line contains one session. An unreadable line is skipped and reported with its number. All
+other sessions are imported, each atomically. Another store can have any version; it is read but not changed.
+Importing the same file again adds nothing.
 
 A session that already exists is merged: missing messages are added. See `hermes.store.transfer.merge_plan`.
 """

@@ -99,7 +99,7 @@ def list_sessions(arguments: argparse.Namespace) -> int:
 
 
 def make_json_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a conversation in the documented format of all JSON lists."""
+    """Return the row of a conversation in the documented format, which all JSON lists use."""
     fields = {**row, "pinned": row["pinned_at"] is not None, "archived": bool(row["archived"])}
     return {field: fields.get(field) for field in JSON_FIELDS}
 

@@ -57,4 +57,4 @@ ASKS_AGENT = (
     rf"\b(?:did|have|had|do) you\b|\byou (?:once |have |had |ever |already )?(?:{_TELL})"
     r"|你.{0,6}(?:推荐|告诉|教|建议|给|说|介绍|解释|写)|给了我"
 )
-"""Matches a question about the agent's own words."""
+"""Matches a question about what the agent itself said."""

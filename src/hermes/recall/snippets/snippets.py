@@ -24,10 +24,10 @@ from hermes.terms import find_token_spans, fold, index_text, is_spaceless
 __all__ = ["CLOSE", "CUT", "OPEN", "make_snippet", "may_match"]
 
 _ROOM = 1024
-"""Number of characters examined in detail. In a longer text, the best section of this length is
+"""Number of characters examined in detail. In a longer text, the best stretch of this length is
 found first."""
 _PATIENCE = 32_000_000
-"""Maximum amount of text examined to find that section, in characters. A non-ASCII character counts as 16,
+"""Maximum amount of text examined to find that stretch, in characters. A non-ASCII character counts as 16,
 because folding it is slow."""
 _ENOUGH = 1_000
 """Maximum number of matches that are compared."""
@@ -77,7 +77,7 @@ def make_snippet(text: str, tree: Node, *, tokens: int = 40) -> str:
 
 
 def _choose_stretch(text: str, goals: Sequence[Goal], tokens: int) -> tuple[int, int]:
-    """Return the start and the end of the section to examine in detail."""
+    """Return the start and the end of the stretch to examine in detail."""
     margin = tokens * _USUAL
     if len(text) > 2 * margin:
         # Lower-casing a long text takes most of the time, and most scripts without spaces have no case.
@@ -116,7 +116,7 @@ def _compile_likely(goal: Goal) -> re.Pattern[str]:
 
 
 def _find_best_stretch(text: str, goals: Sequence[Goal]) -> int:
-    """Return the start of the section to examine: a little before the first match in the section that
+    """Return the start of the stretch to examine: a little before the first match in the section that
     contains the most goals."""
     best, most, spent = 0, 0, 0
     # Stretches overlap by half, so that each cluster lies completely in at least one of them.

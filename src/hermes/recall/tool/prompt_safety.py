@@ -25,7 +25,7 @@ from hermes.text import make_printable, make_readable
 LARGEST = 12_000
 """Maximum number of characters of an answer in total."""
 LONGEST = 2_000
-"""Maximum number of characters of one message of an answer."""
+"""Maximum number of characters of one message in an answer."""
 LEAST = 300
 """If possible, each message keeps at least this many characters. If there is less space, fewer messages are
 shown."""
