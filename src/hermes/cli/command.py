@@ -132,7 +132,8 @@ def add_commands(parser: argparse.ArgumentParser, commands: Mapping[str, Command
 
 
 def add_store_option(parser: argparse.ArgumentParser, run: Run) -> None:
-    """Add the options of a command that uses a store: the store of the home, or another file."""
+    """Add the option `--store`, which names another file than the store of the home, and set the function of
+    the command."""
     parser.set_defaults(run=run)
     parser.add_argument("--store", type=Path, metavar="FILE", help=STORE_HELP)
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from hermes.store.sessions.selection import Selection
 
 REASONS = {"child": "subagent"}
-"""Display names of the reasons why conversations are hidden. Other reasons are shown unchanged."""
+"""Display names of the reasons for which conversations are hidden. Other reasons are shown unchanged."""
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that name conversations. With `--segment`, they name single sessions."""
+    """Add the arguments that name conversations, or single sessions with `--segment`."""
     parser.add_argument(
         "sessions",
         nargs="+",
@@ -87,8 +87,7 @@ def add_selection_options(parser: argparse.ArgumentParser) -> None:
 
 
 def make_selection(arguments: argparse.Namespace) -> Selection:
-    """Return the selection defined by the flags, including `--since` and `--until` if the command
-    has them."""
+    """Return the selection made by these flags, including `--since` and `--until` if the command has them."""
     from hermes.store.sessions.selection import Selection
 
     since, until = parse_times(arguments) if hasattr(arguments, "since") else (None, None)
@@ -114,7 +113,7 @@ def is_filtered(arguments: argparse.Namespace) -> bool:
 
 
 def parse_times(arguments: argparse.Namespace) -> tuple[float | None, float | None]:
-    """Return the start of the range given with `--since` and the end of the range given with `--until`.
+    """Return the start of the range named by `--since` and the end of the range named by `--until`.
 
     A duration such as `2w` is counted back from now.
     """
@@ -128,8 +127,16 @@ def parse_times(arguments: argparse.Namespace) -> tuple[float | None, float | No
     return since, until
 
 
-def report_unknown(db: SessionDB, sources: Iterable[str] | None, tags: Iterable[str] | None = None) -> None:
-    """Print a line for each source or tag that no conversation has. Documented sources are not reported."""
+def report_unknown(
+    db: SessionDB,
+    sources: Iterable[str] | None,
+    tags: Iterable[str] | None = None,
+    workspace: Path | str | None = None,
+) -> None:
+    """Print a line for each source, tag or workspace that no conversation of the store has. Documented sources
+    are known."""
+    if workspace is not None and not _has_workspace(db, workspace):
+        print_error(f"no conversation has the workspace '{make_printable(str(workspace))}'")
     for source in dict.fromkeys(sources or ()):
         if not db.session_count(source) and (known := _list_known_sources()) and source not in known:
             print_error(f"no conversation has the source '{source}'{_suggest(source, known)}")

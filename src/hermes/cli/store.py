@@ -137,7 +137,7 @@ def _describe_folders(done: Converted) -> str:
 
 
 def _format_plain_files(done: Converted) -> Iterator[str]:
-    """Yield a line of advice for each kind of file that is not encrypted."""
+    """Yield a line for each kind of file that is not encrypted. The line names the files and gives advice."""
     if done.plain:
         yield "Not encrypted, readable by anyone with access to the disk:"
     for kind in done.plain:

@@ -109,8 +109,8 @@ def find_session(
     A title stands for the last session of its conversation. With `segment`, it stands for the session that
     has this title.
 
-    With `in_full`, a part of a title is refused. A script could otherwise hit another session with the same
-    part after a deletion.
+    With `in_full`, a part of a title is refused. In a script, the same part could name another session after
+    a deletion.
     """
     name = words if isinstance(words, str) else " ".join(words)
     named = db.named(name)

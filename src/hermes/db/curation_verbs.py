@@ -66,15 +66,15 @@ class CurationVerbs(Handle):
 
     def pin_session(self, session_id: str, pinned: bool = True, *, segment: bool = False) -> bool:
         """Pin or unpin a conversation. A pinned conversation is never pruned. With `segment`, this applies to
-        one session only. Return whether it exists."""
+        one session only. Return whether the session exists."""
         from hermes.store.sessions.labels import SessionLabels
 
         labels = SessionLabels(self._write_access(session_id))
         return self._ignore_unknown(lambda: labels.pin(session_id, pinned, segment), False)
 
     def set_session_archived(self, session_id: str, archived: bool, *, segment: bool = False) -> bool:
-        """Move a conversation into the archive or out of it. With `segment`, this applies to one session
-        only. Return whether it exists."""
+        """Move a conversation into the archive or out of the archive. With `segment`, this applies to one
+        session only. Return whether the session exists."""
         from hermes.store.sessions.labels import SessionLabels
 
         labels = SessionLabels(self._write_access(session_id))

@@ -1,4 +1,4 @@
-"""Number formats of the report, for all its outputs."""
+"""Formats of the numbers in the report, shared by all its outputs."""
 
 from __future__ import annotations
 

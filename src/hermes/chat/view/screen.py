@@ -66,7 +66,8 @@ class Screen:
         self._reasoning = ""
         """The reasoning that arrived after the last text of the answer."""
         self._has_blocks = False
-        """Whether finished blocks of the answer are on the screen. They cannot be removed."""
+        """Whether finished blocks of the answer are on the screen. Finished blocks cannot be
+        removed from it."""
         self._running: list[RunningCall] = []
         self._subagents: dict[int | None, RunningSubagent] = {}
         self._started_at = self._next_drawing = 0.0
