@@ -10,7 +10,7 @@ from hermes.agent.turn import Turn
 async def events_of(
     turn: Turn, content: str, decision: Decision = ALLOW_ONCE, asked: list[ApprovalRequest] | None = None
 ) -> list[Event]:
-    """Return all events of a turn. `asked` collects the approval questions."""
+    """Return all events of a turn. Approval questions are added to `asked` and answered with `decision`."""
     happened = []
     async for event in turn.events(content):
         happened.append(event)

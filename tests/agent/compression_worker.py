@@ -1,10 +1,10 @@
 """A process that compresses a conversation.
 
-    python compression_worker.py STATE.DB SESSION calls N        ends abruptly at its N-th call of the store
+    python compression_worker.py STATE.DB SESSION calls N        exits abruptly at its N-th call to the store
     python compression_worker.py STATE.DB SESSION statements N   the same at the N-th statement inside a transaction
-    python compression_worker.py STATE.DB SESSION wait           prints `ready` with a summary, then waits for a line
+    python compression_worker.py STATE.DB SESSION wait           prints `ready` after the summary, then waits for a line
 
-At its end it prints the id of the session that continues the conversation.
+At the end, the process prints the id of the session that continues the conversation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def one_step(left: list[int]) -> None:
 
 
 class Dying:
-    """A wrapper that ends the process before one of its calls, or after the call and before its result is used."""
+    """A wrapper that ends the process before the call that a counter selects or, with `after`, between that
+    call and the use of its result."""
 
     def __init__(self, real: Any, left: list[int], *, after: bool = False) -> None:
         self._real, self._left, self._after = real, left, after
@@ -56,7 +57,7 @@ class Dying:
 
 
 class DyingInside:
-    """An engine that ends the process at a statement of a transaction."""
+    """An engine that ends the process at a selected statement inside a transaction."""
 
     def __init__(self, engine: Any, left: list[int]) -> None:
         self._engine, self._left = engine, left

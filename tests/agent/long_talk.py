@@ -45,7 +45,7 @@ class Summarizer:
 
 
 class Window:
-    """A model of which only the context window matters."""
+    """A model with a given context window. It gives no answers."""
 
     name, provider, base_url = "main", "test", None
 
@@ -59,7 +59,8 @@ class Window:
 
 
 def talk(db: SessionDB, session_id: str = "talk", exchanges: int = 40, size: int = 400) -> str:
-    """Create exchanges, every third with a tool call: three to five messages per question."""
+    """Store `exchanges` questions with answers. Every third exchange also has two tool calls with their
+    results."""
     db.ensure_session(session_id, "cli")
     for number in range(exchanges):
         say(db, session_id, number, size)
@@ -104,7 +105,8 @@ def notes(happened: list[Any]) -> list[str]:
 
 
 def stored(db: SessionDB) -> list[Any]:
-    """Return everything that a compression must leave unchanged or change in one step."""
+    """Return all stored data that a compression may change. It must change all of this data in one step, or
+    none."""
     kept = ("id", "parent_session_id", "ended_at", "end_reason", "title", "message_count", "system_prompt")
     rows = db.list_sessions_rich(limit=1000, include_children=True, project_compression_tips=False)
     ids = sorted(row["id"] for row in rows)

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 DROP = object()
-"""Cut the connection here without closing it properly."""
+"""In a reply: cut the connection here without closing it properly."""
 
 Chunk = dict[str, Any]
 Step = Chunk | bytes | threading.Event | object
@@ -46,14 +46,15 @@ def usage(**counts: Any) -> Chunk:
 
 
 def says(text: str, *, used: Chunk | None = None, finish: str = "stop") -> Reply:
-    """Return a text word by word, then the finish reason and, if given, the usage."""
+    """Return a reply that streams `text` word by word, then the finish reason and, if given, the usage."""
     words = [word if place == 0 else f" {word}" for place, word in enumerate(text.split(" "))]
     steps: list[Step] = [chunk({"content": word}) for word in words]
     return Reply([*steps, chunk({}, finish), *([used] if used else []), b"data: [DONE]\n\n"])
 
 
 def calls(*wanted: tuple[str, str, str]) -> Reply:
-    """Return tool calls from (id, name, arguments). The arguments are sent in two pieces."""
+    """Return a reply with these tool calls, each given as (id, name, arguments). The arguments are sent in
+    two pieces."""
     steps: list[Step] = []
     for index, (call_id, name, arguments) in enumerate(wanted):
         half = len(arguments) // 2
@@ -66,7 +67,7 @@ def calls(*wanted: tuple[str, str, str]) -> Reply:
 
 
 def refuses(status: int, error: object = "", headers: Mapping[str, str] | None = None) -> Reply:
-    """Return an error in the usual format. If `error` is not a string, it is the whole body."""
+    """Return an error reply in OpenAI's format. If `error` is not a string, it is sent as the whole body."""
     body = {"error": {"message": error, "type": "error"}} if isinstance(error, str) else error
     payload = body if isinstance(body, bytes) else json.dumps(body).encode()
     return Reply([payload], status, {"Content-Type": "application/json", **(headers or {})})
@@ -77,7 +78,7 @@ class ModelServer:
         self.requests: list[Asked] = []
         self.models = ["small-model", "large-model"]
         self.listing: Reply | None = None
-        """The response to a request for the model list, if it is not the usual one."""
+        """The response to a request for the model list, or None for the usual list."""
         self._replies: list[Reply] = []
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from hermes.agent.models.model import CallPiece, Finished, ModelError, Piece, Request, Text, Used
 
 Script = Sequence[Piece | ModelError | asyncio.Event]
-"""Pieces in order. An error is raised; an event is waited for."""
+"""The pieces of a response, in order. At an error, the model raises it. At an event, the model waits until it
+is set."""
 
 
 def says(text: str, *, used: Used | None = None) -> Script:
@@ -16,7 +17,7 @@ def says(text: str, *, used: Used | None = None) -> Script:
 
 
 def calls(*wanted: tuple[str, str, str]) -> Script:
-    """Return tool calls from (id, name, arguments), in two pieces each."""
+    """Return a script with these tool calls, each given as (id, name, arguments) and sent in two pieces."""
     pieces: list[Piece] = []
     for position, (call_id, name, arguments) in enumerate(wanted):
         pieces.append(CallPiece(position, call_id, name, arguments[:3]))

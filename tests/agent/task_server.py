@@ -92,8 +92,8 @@ class TaskServer(ModelServer):
 
 
 def choose_server(server: ModelServer, **settings: Any) -> None:
-    """Make the server the default model of this home, without automatic titles, which would be additional
-    requests."""
+    """Make `server` the default model of this home. Automatic titles are turned off, because they would cause
+    additional requests."""
     os.environ.update(OPENAI_BASE_URL=server.base_url, OPENAI_API_KEY="sk-test", HERMES_MODEL=MODEL)
     for key, value in {"agent.auto_title": False, **settings}.items():
         config_file.change(key.replace("__", "."), value)
@@ -103,7 +103,7 @@ def choose_server(server: ModelServer, **settings: Any) -> None:
 async def open_conversation(
     db: SessionDB, folder: Path, *, incognito: bool = False, can_ask: bool = False
 ) -> AsyncIterator[Conversation[SessionDB]]:
-    """Open a conversation with the components of an installation."""
+    """Open a conversation with the components that an installation has by default."""
     conversation = open_local_conversation(
         db, make_standard_components(), can_ask=can_ask, cwd=folder, incognito=incognito
     )
@@ -114,7 +114,7 @@ async def open_conversation(
 
 
 def delegate(*tasks: str | dict[str, Any], **more: Any) -> str:
-    """Return the prompt that makes the model delegate."""
+    """Return a prompt that makes the model delegate these tasks."""
     listed = [{"goal": task, **more} if isinstance(task, str) else task for task in tasks]
     return f"delegate {json.dumps(listed[0] if len(listed) == 1 else {'tasks': listed})}"
 
@@ -126,7 +126,7 @@ async def until(happened: Callable[[], object], seconds: float = 30.0) -> None:
 
 
 class Following:
-    """A turn that runs beside the test."""
+    """A turn that runs in a background task of the test."""
 
     def __init__(self, conversation: Conversation[SessionDB], text: str) -> None:
         self.events: list[Event] = []

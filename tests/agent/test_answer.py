@@ -1,4 +1,4 @@
-"""The answer of a turn, reduced from its events."""
+"""The answer of a turn, computed from the events of the turn."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ MESSAGES = st.lists(
 
 @given(MESSAGES)
 def test_the_whole_text_is_that_of_its_messages(messages: list[tuple[list[str], list[str], bool]]) -> None:
-    """This holds whatever was discarded, and whether a message could be stored or not."""
+    """Discarded text is not part of the answer. The text of a message is part of it even if the message could
+    not be stored."""
     answer = Answer()
     for number, (lost, kept, is_stored) in enumerate(messages):
         events: list[Event] = [TextDelta(text) for text in lost]

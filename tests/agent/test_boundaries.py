@@ -1,4 +1,5 @@
-"""The points at which compression may cut a conversation: every part is a valid conversation, and nothing is lost."""
+"""The points at which compression may cut a conversation: every part is a valid conversation, and no message
+is lost."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ Row = dict[str, Any]
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Row]:
-    """Draw exchanges with tool calls as they are stored, with results out of order, lost, late or repeated."""
+    """Draw a stored conversation with tool calls, whose results can be out of order, lost, late or
+    repeated."""
     rows: list[Row] = []
     for number in range(draw(st.integers(0, 12))):
         kind = draw(st.sampled_from(["talk", "tools", "late", "open", "same ids", "summary"]))
@@ -74,7 +76,8 @@ def put_together(made: CompressionPlan) -> list[Row]:
 
 
 def answers(rows: list[Row]) -> dict[tuple[int, str], str]:
-    """Return the result of each call in a request, by the message that made the call."""
+    """Return the result of each tool call as a request contains it, keyed by the id of the calling message
+    and by the call."""
     found: dict[tuple[int, str], str] = {}
     for at, row in enumerate(rows):
         if row["role"] == "assistant" and isinstance(row.get("tool_calls"), list):
@@ -139,8 +142,8 @@ def test_there_is_never_more_than_one_summary(rows: list[Row], first: int, last:
 
 @given(rows=conversations(), **SIZES)
 def test_both_ends_keep_to_their_sizes(rows: list[Row], first: int, last: int, budget: int) -> None:
-    """The head has at most the requested size, rounded to whole groups. The tail is within its budget or is
-    one group."""
+    """The head has at most the requested size, rounded up to a whole group. The tail stays within its budget
+    or has at most `LEAST_TAIL` groups."""
     made = plan_compression(rows, first=first, last=last, budget=budget)
     if made is None:
         return
@@ -157,7 +160,8 @@ def test_both_ends_keep_to_their_sizes(rows: list[Row], first: int, last: int, b
 
 
 def _moved(made: CompressionPlan) -> bool:
-    """Return whether the first kept message is the person's last message, moved from the middle."""
+    """Return whether the first kept message is the person's last message, moved there from the middle
+    part."""
     return bool(made.middle) and made.kept[0]["id"] < made.middle[-1]["id"]
 
 

@@ -33,7 +33,8 @@ class Reads:
 
 
 class Small:
-    """Calls a tool this many times, then answers. Refuses a request that is larger than its window."""
+    """A model that calls a tool `left` times and then answers. It refuses a request that is larger than its
+    window."""
 
     name, provider, base_url = "small", "test", None
 

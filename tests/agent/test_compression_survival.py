@@ -70,7 +70,8 @@ async def test_wherever_the_process_dies_the_conversation_is_as_before_or_goes_o
 
 
 async def _goes_on(db: SessionDB) -> None:
-    """Check that the next process compresses the conversation or finds it compressed, with all messages."""
+    """Check that the next process compresses the conversation, or finds it already compressed, and that no
+    message is missing."""
     record = StoredRecord(db, "talk")
     message_ids = {row["id"] for row in db.get_messages("talk")}
     happened = await done(compressor(record, Summarizer()).compress(overflow=False))

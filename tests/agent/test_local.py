@@ -61,7 +61,7 @@ time.sleep(600)
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """Return the folder with the packages, which is on the path for the tests of this file."""
+    """Return the folder with the installed packages. It is on the import path for the tests of this file."""
     found = local.find_parts()
     if found is not None:
         yield found.library
@@ -74,7 +74,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def model(folder: Path) -> Iterator[LocalModel]:
-    """Return one model for all tests that do not affect it."""
+    """Return one model that is shared by all tests that do not stop or change it."""
     opened = LocalModel()
     yield opened
     asyncio.run(opened.close())

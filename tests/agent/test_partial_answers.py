@@ -1,4 +1,5 @@
-"""The text of an answer is stored while it is streamed: once, in one row, and as it was when the process died."""
+"""The text of an answer is stored in one row while it is streamed. After a crash, the row contains the text
+that was stored before the crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The system prompt is the same for the same inputs, and text of others in it stays data."""
+"""The system prompt is the same for the same inputs. Text from files and other people is included only as
+quoted data."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def tool(call_id: str | None, text: str) -> dict[str, Any]:
 
 
 def check(messages: list[dict[str, Any]]) -> None:
-    """Check the rules of the strictest provider."""
+    """Check that the messages follow the rules of the strictest provider."""
     rest = messages[1:] if messages and messages[0]["role"] == "system" else messages
     assert all(message["role"] != "system" for message in rest)
     expected = {"user"}

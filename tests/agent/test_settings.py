@@ -1,4 +1,5 @@
-"""Settings: the source of a value, valid values, and the correctness of the documentation page."""
+"""Settings of the agent: the source of each value, valid values, and the correctness of the documentation
+page."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def test_the_size_of_one_model_is_not_taken_for_that_of_another(home: Path) -> N
 
 @pytest.mark.parametrize("file", ["{default: m, context_window: 4096}", "{context_window: 4096}"])
 def test_the_size_of_the_usual_model_counts_however_it_is_named(home: Path, file: str) -> None:
-    """A resumed conversation names its model, and so can the environment."""
+    """The configured context window applies to the default model, even if a resumed conversation or
+    HERMES_MODEL names that model explicitly."""
     write(home, f"model: {file}")
     assert read_settings({"model.default": "m"}).model.context_window == 4096
     dotenv.change("HERMES_MODEL", "named")

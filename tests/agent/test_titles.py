@@ -1,4 +1,4 @@
-"""Titles are generated once, in the background, in any script, and never delay a turn."""
+"""Titles are generated once, in the background and in any script. They never delay a turn."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ async def test_it_is_tried_once(db: SessionDB) -> None:
 
 
 async def test_a_second_turn_does_not_ask_again_while_the_first_request_runs(db: SessionDB) -> None:
-    """Every turn has its own title maker, and a second process has its own store."""
+    """The stored session shows that a title was requested. Another title maker, even one in another process,
+    therefore makes no second request."""
     gate = asyncio.Event()
     first, second, third = (maker(db, [gate, Text("Login page")], [Text("Twice")]) for _ in range(3))
     with SessionDB(db.db_path) as other:

@@ -1,4 +1,5 @@
-"""A turn: each message is stored before anything depends on it, a stop loses nothing, and failures are reported."""
+"""A turn: each message is stored before the next step uses it, a stop loses nothing, and failures are
+reported."""
 
 from __future__ import annotations
 
@@ -219,7 +220,7 @@ async def test_after_the_last_step_it_answers_with_what_it_has(db: SessionDB) ->
 
 
 class MakesRoom:
-    """Drops the first messages when the context is too large."""
+    """A compressor that drops the first messages when the context is too large."""
 
     def __init__(self, works: bool, *, due: bool = False, takes: asyncio.Event | None = None) -> None:
         self.asked: list[bool] = []

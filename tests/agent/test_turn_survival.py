@@ -27,7 +27,7 @@ WHOLE = ["user", "assistant", "tool", "tool", "assistant"]
 
 
 def die(path: Path, of: str, number: int) -> tuple[int, list[dict[str, Any]]]:
-    """Run the process until it dies. Return (exit status, printed events)."""
+    """Run the turn in a process that dies at step `number`. Return (exit status, printed events)."""
     process = subprocess.run(
         [sys.executable, str(PROGRAM), str(path), of, str(number)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part)},
@@ -70,8 +70,8 @@ async def test_wherever_the_process_dies_what_was_told_is_kept_once_and_the_conv
 
 
 def is_what_was_told(rows: list[dict[str, Any]], told: list[dict[str, Any]]) -> None:
-    """Check that all shown messages are stored once and in order, and at most one more, which was stored but
-    not shown."""
+    """Check that all shown messages are stored once and in order. At most one further message may be stored
+    that was not shown."""
     assert [row["role"] for row in rows] == WHOLE[: len(rows)]
     stored_texts = [(row["content"], row["tool_call_id"]) for row in rows]
     assert len(set(stored_texts)) == len(stored_texts)
@@ -85,7 +85,7 @@ def is_what_was_told(rows: list[dict[str, Any]], told: list[dict[str, Any]]) -> 
 
 
 async def goes_on(db: SessionDB, session_id: str, rows: list[dict[str, Any]]) -> None:
-    """Check that the next process gets the lease, answers the open question, and takes another."""
+    """Check that the next process gets the lease, answers the open question, and then answers a new one."""
     check(replay(db.get_context(session_id), "be kind"))
     exists = db.get_session(session_id) is not None
     record = StoredRecord(db, session_id if exists else None)

@@ -1,10 +1,10 @@
 """A process that runs a turn: a question, two tools at once, an answer.
 
-    python turn_worker.py STATE.DB before N       ends abruptly before its N-th step
+    python turn_worker.py STATE.DB before N       exits abruptly before its N-th step
     python turn_worker.py STATE.DB after N        the same after the N-th step, before its result is used
     python turn_worker.py STATE.DB statements N   the same at the N-th statement inside a transaction
 
-A step is a call of the store, a request to the model or the run of a tool. Everything that a person would see is
+A step is a call to the store, a request to the model or the run of a tool. Everything that a person would see is
 printed immediately, one line of JSON each.
 """
 
@@ -33,7 +33,8 @@ NEVER = 10_000
 
 
 class Says:
-    """A tool that returns its own name. The first of the two waits for the second."""
+    """A tool that returns its own name. Of the two tools in a turn, the first waits until the second has
+    run."""
 
     description = "Says its name."
     parameters: Mapping[str, Any] = {"type": "object", "properties": {}}

@@ -30,7 +30,7 @@ class Screen:
         await self.settle()
 
     async def type(self, text: str) -> None:
-        """Type at the end of the query, quickly."""
+        """Type `text` at the end of the query, without pauses."""
         for sign in text:
             self.app.search.insert_text_at_cursor(sign)
         await self.settle()
@@ -58,7 +58,7 @@ class Screen:
 
     @property
     def names(self) -> list[str]:
-        """Return the loaded conversations, in order."""
+        """The names of the loaded conversations, in order."""
         rows = self.app.list.rows
         return [row.name for at in range(rows.total) if (row := rows.get(at)) is not None]
 
@@ -80,7 +80,8 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def browsing(db: SessionDB) -> Browsing:
-    """Return the browser after it has loaded: `async with browsing(size=(60, 15)) as screen`."""
+    """Return a function that opens the browser and waits until it has loaded: `async with browsing(size=(60,
+    15)) as screen`."""
 
     @asynccontextmanager
     async def start(
@@ -100,7 +101,8 @@ def browsing(db: SessionDB) -> Browsing:
 
 @pytest.fixture
 def told(db: SessionDB) -> Told:
-    """Store a conversation, `age` seconds ago. The person and the agent take turns with the texts."""
+    """Return a function that stores a conversation that is `age` seconds old. Its texts are said by the
+    person and the agent in turn."""
 
     def tell(
         session_id: str, *texts: str, title: str | None = None, source: str = "cli", age: float = 0

@@ -15,7 +15,7 @@ from tests.browser.conftest import Browsing, Told
 
 
 class Slow(SessionDB):
-    """A store that waits before it trashes a session until the test allows it."""
+    """A store that trashes a session only after the test allows it."""
 
     may_go = threading.Event()
 
@@ -261,7 +261,7 @@ async def test_an_export_is_written_and_replaces_only_an_earlier_one(
 
 
 class SlowExport(SessionDB):
-    """A store that waits before it reads a session for an export until the test allows it."""
+    """A store that reads a session for an export only after the test allows it."""
 
     reads, may_go = threading.Semaphore(0), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Emoji keep the layout, however the terminal measures them."""
+"""Emoji do not break the layout, whatever width the terminal gives them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hermes.browser.terminal_driver import KeyParser
 
 AS_TEXTUAL = [cell_len(sample) for sample in SAMPLES.values()]
 TMUX = [2, 1, 1, 2, 4, 2, 2, 0, 0, 0]
-"""The widths that tmux 3.3 reports for the samples, in their order."""
+"""The widths that tmux 3.3 reports for the samples, in the order of the samples."""
 EMOJI = "👩‍👩‍👧‍👦 👩🏽‍💻 🏳️‍🌈 ❤️ 1️⃣ 🇩🇪 👍🏽 🫠 🫨"
 SYMBOLS = "✌🏽 ☺︎"
-"""Symbols that terminals and Textual never measure alike."""
+"""Symbols for which terminals and Textual always assume different widths."""
 PARTS = st.sampled_from([*"a 漢ब\u0301\u200d\ufe0f\ufe0e\u20e3🏽🇩🇪👩💻❤🚀🫠🫩\U000e0067", "\x1b[1m", "é"])
 
 

@@ -18,7 +18,7 @@ INSERT = "INSERT INTO sessions (id, source, started_at) VALUES (?, 'cli', ?)"
 
 
 class Counting(SessionDB):
-    """A store that counts the rows that lists read."""
+    """A store that counts the rows that it reads for lists."""
 
     rows_read = 0
 
@@ -29,7 +29,7 @@ class Counting(SessionDB):
 
 
 def add_many(store: SessionDB, count: int) -> None:
-    """Add sessions of another program, one minute apart, the newest first."""
+    """Insert `count` sessions as another program does, one minute apart. The first one is the newest."""
     now = time.time()
     change_each(store, INSERT, ((f"s{number:05}", now - number * 60) for number in range(count)))
 

@@ -162,7 +162,7 @@ async def test_a_marked_one_that_is_gone_is_said_and_the_others_are_changed(
 
 
 class Failing(SessionDB):
-    """A store that can pin one conversation."""
+    """A store in which the second attempt to pin a conversation fails."""
 
     count = 0
 

@@ -1,4 +1,4 @@
-"""Only the conversations of one project."""
+"""A key limits the browser to the conversations of the current project."""
 
 from __future__ import annotations
 

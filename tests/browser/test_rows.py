@@ -1,4 +1,5 @@
-"""The loaded rows match the store at the same positions, whatever is loaded and removed."""
+"""The loaded rows are those that the store has at the same positions, whichever rows were loaded and
+removed."""
 
 from __future__ import annotations
 

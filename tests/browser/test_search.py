@@ -1,4 +1,4 @@
-"""Titles and content are searched while the person types, and the last query counts."""
+"""Titles and contents are searched while the person types. The results shown are those of the last query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Keys in one burst mean the same as slow ones, also before a dialog or a question is drawn."""
+"""Keys that arrive in one burst have the same effect as slow ones, even before a dialog or a question is
+drawn."""
 
 from __future__ import annotations
 
@@ -100,7 +101,7 @@ async def test_a_row_that_is_not_loaded_yet_is_loaded_for_the_next_key(browsing:
 
 
 class SlowTrash(SessionDB):
-    """A store that waits before it trashes a session until the test allows it."""
+    """A store that trashes a session only after the test allows it."""
 
     may_go = threading.Event()
 

@@ -32,8 +32,8 @@ Typing = Callable[..., Awaitable[str]]
 
 
 class Terminal(DummyOutput):
-    """An invisible terminal. It answers cursor-position requests, and sends the answers to questions when
-    they are shown."""
+    """An invisible terminal. It answers cursor-position requests. Keys that answer a question are sent when
+    the question is shown."""
 
     responds_to_cpr = True
 
@@ -48,8 +48,8 @@ class Terminal(DummyOutput):
 
 @pytest.fixture
 def typing(db: SessionDB, tmp_path: Path) -> Typing:
-    """Return `typing`: `await typing("hello", "/title x")` sends each line, leaves the chat, and returns the
-    screen's output.
+    """Return a function. `await typing("hello", "/title x")` types each line, leaves the chat, and returns
+    the output on the screen.
 
     `keys` are pressed after the lines. Keys after a `SEEN` wait for the next question.
     """

@@ -150,7 +150,7 @@ PARTS = AgentComponents(
 
 
 def make_roomy(window: int) -> AgentComponents:
-    """The same with a model of another context window."""
+    """Return the components with a model whose context window has `window` tokens."""
 
     def make(_wish: ModelChoice) -> EchoModel:
         model = EchoModel()

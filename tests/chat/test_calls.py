@@ -1,4 +1,5 @@
-"""Tool calls read from messages: results, edits, and a line for each that hides nothing."""
+"""Tool calls that are read from messages: their results, their edits, and a one-line description of each call
+that hides nothing."""
 
 from __future__ import annotations
 

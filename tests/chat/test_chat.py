@@ -403,7 +403,7 @@ async def test_retry_of_what_was_never_answered_says_it_once(db: SessionDB, typi
 
 
 class InterruptedInTheMiddle(SessionDB):
-    """Ctrl-C is pressed at the moment when a handoff was requested."""
+    """A store that simulates Ctrl-C immediately after it has recorded the request for a handoff."""
 
     def request_handoff(self, session_id: str, platform: str) -> bool:
         done = super().request_handoff(session_id, platform)
@@ -422,7 +422,7 @@ async def test_a_handoff_can_be_given_up_as_soon_as_it_is_asked_for(db: SessionD
 async def test_an_interrupt_with_nothing_to_stop_does_not_end_the_conversation(
     db: SessionDB, typing: Typing
 ) -> None:
-    """The answer can end at the moment when the person presses Ctrl-C."""
+    """The answer can end just before the person presses Ctrl-C. Then there is nothing left to stop."""
 
     def interrupted() -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -594,7 +594,7 @@ async def test_the_recap_can_be_turned_off(db: SessionDB, typing: Typing, home: 
 
 
 class Compressing:
-    """Continues from a summary when the person requests it."""
+    """A compressor that continues from a summary when the person asks for compression."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -661,7 +661,7 @@ async def test_of_an_incognito_conversation_nothing_is_kept(
 
 @contextmanager
 def other_terminal(db: SessionDB, session_id: str, verb: str = "acquire") -> Iterator[int]:
-    """Start a process that works in a conversation. Return its pid."""
+    """Start another process that works in the conversation. Return its pid."""
     program = (
         "import sys; from hermes_state import SessionDB; db = SessionDB(sys.argv[1]);"
         "getattr(db.leases, sys.argv[3])(sys.argv[2], 'terminal'); print(flush=True); sys.stdin.read()"
@@ -777,7 +777,8 @@ async def test_a_store_that_is_locked_can_still_be_read_on_in(home: Path, typing
 
 
 async def test_warnings_of_the_log_stand_on_the_screen_each_once(typing: Typing) -> None:
-    """Python's own handler would print them into the middle of the drawn screen."""
+    """The chat prints log warnings itself. Python's default handler would print them into the middle of the
+    drawn screen."""
 
     class Warn:
         name, description = "warn", "Warns from threads of its own."

@@ -1,4 +1,5 @@
-"""Lists from which a person chooses in the chat: conversations and models; and notices that leave them alone."""
+"""Lists from which a person chooses in the chat (conversations and models), and notices that do not disturb
+an open list."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ ESCAPE = "\x1b"
 
 
 def fill(db: SessionDB, count: int) -> None:
-    """Store conversations. The one with the highest number is the newest."""
+    """Store `count` conversations. The one with the highest number is the newest."""
     for number in range(count):
         db.create_session(f"id_{number:02}", "cli", started_at=1000.0 + number)
         db.append_message(f"id_{number:02}", "user", f"question {number}", timestamp=1000.0 + number)

@@ -18,7 +18,7 @@ def find_conversation(db: SessionDB, name: str) -> lookup.Lookup:
 
 
 def a_family(db: SessionDB, name: str, title: str | None, segments: int) -> list[str]:
-    """Create a conversation that was compressed this many times. Return its ids, the last session last."""
+    """Create a conversation of `segments` sessions, joined by compression. Return their ids in order."""
     ids = [db.create_session(f"{name}_0", "cli")]
     if title is not None:
         db.set_session_title(ids[0], title)

@@ -1,4 +1,5 @@
-"""The page about commands matches the command tables, and both surfaces render every result of commands."""
+"""The page about commands matches the command tables. Both surfaces can render the result of every
+command."""
 
 from __future__ import annotations
 

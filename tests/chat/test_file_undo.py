@@ -11,7 +11,7 @@ from tests.chat.conftest import SEEN, Typing
 from tests.chat.tool_chat import call, calls, with_tools
 
 CLEAR = "\x03"
-"""Ctrl-C, which empties the prompt that an undo filled."""
+"""Ctrl-C. It clears the text that an undo has put into the prompt."""
 
 
 def list_states(folder: Path) -> dict[str, tuple[str, int]]:

@@ -27,7 +27,7 @@ def said(db: SessionDB, session_id: str) -> list[Any]:
 
 
 def last_said(db: SessionDB) -> list[Any]:
-    """What was said in the latest conversation."""
+    """Return the messages of the latest conversation."""
     return said(db, sessions(db)[0]["id"])
 
 

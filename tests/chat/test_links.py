@@ -1,4 +1,4 @@
-"""Links in a terminal lead only to addresses that are visible."""
+"""The address of every link in a terminal is visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`hermes -q` asks for approvals in a terminal, and without one refuses actions that need an approval."""
+"""`hermes -q` asks for approvals if it runs in a terminal. Otherwise it refuses every action that needs an
+approval."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ PATIENT_ECHO = [
         "runpy.run_module('tests.chat.echo', run_name='__main__', alter_sys=True)"
     ),
 ]
-"""A long time limit for a terminal that does not respond: far longer than the rest of a question takes."""
+"""The echo chat with a longer wait for terminals that do not answer a cursor-position request. The wait is
+far longer than any other step of a question."""
 ASKS = f"use shout may I{ENTER}"
 QUESTION = "May it? (it deletes)"
 PASTE = "\x1b[200~{}\x1b[201~"
@@ -122,7 +123,7 @@ async def test_ctrl_c_at_a_question_stops_the_turn(typing: Typing, keys: str) ->
 
 
 class Screen(DummyOutput):
-    """An invisible terminal that answers when the test requests it."""
+    """An invisible terminal that answers a cursor-position request only when the test asks for the answer."""
 
     responds_to_cpr = True
 
@@ -260,7 +261,7 @@ def test_a_terminal_that_never_answers_gets_time_to_show_the_question(home: Path
 
 
 def test_undo_on_a_dumb_terminal_shows_what_is_in_the_prompt(home: Path) -> None:
-    """Otherwise Enter would send invisible text."""
+    """If the prompt were not shown, Enter would send text that the person cannot see."""
     with Terminal(ECHO, term="dumb") as terminal:
         terminal.sees("❯")
         terminal.is_raw()

@@ -1,4 +1,5 @@
-"""Drawing: finished blocks once, the open block repeatedly in place, and untrusted text without effects."""
+"""Drawing: finished blocks are drawn once, the open block is redrawn in place, and untrusted text has no
+effect on the terminal."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_without_a_model_it_is_said_how_to_choose_one(home: Path) -> None:
 
 
 def test_without_the_extra_it_is_said_how_to_get_it(home: Path, tmp_path: Path) -> None:
-    """Hides the libraries from the process, as on a machine where they are not installed."""
+    """The libraries are hidden from the process, as on a machine where they are not installed."""
     blocker = "import sys\nimport importlib.util as u\nfind = u.find_spec\n"
     blocker += "u.find_spec = lambda name, package=None: None if name == 'rich' else find(name, package)\n"
     blocker += "sys.modules.update(dict.fromkeys(['rich', 'prompt_toolkit', 'openai']))\n"

@@ -85,7 +85,7 @@ def stored(db: SessionDB, title: str) -> list[object]:
 
 
 def last_answer(db: SessionDB, title: str) -> str:
-    """Return the stored text of the last answer. Empty if there is no answer yet."""
+    """Return the stored text of the last answer, or an empty text if there is no answer yet."""
     row = db.get_context(db.tip(title) or "")[-1]
     return str(row["content"]) if row["role"] == "assistant" else ""
 

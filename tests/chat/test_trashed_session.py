@@ -30,7 +30,8 @@ async def hear(
     on: Callable[[Event], bool] = lambda _: False,
     then: Callable[[], Any] = lambda: None,
 ) -> list[Event]:
-    """Run one turn. Call `then` once, at the first event for which `on` is true."""
+    """Run one turn and return its events. Call `then` once, at the first event for which `on` returns
+    True."""
     heard: list[Event] = []
     done = False
     async for event in conversation.say(text):

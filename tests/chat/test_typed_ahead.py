@@ -39,7 +39,8 @@ def open_keyboard() -> Iterator[tuple[int, Input]]:
 
 
 async def type_text(text: str) -> tuple[list[str], str, list[TypedText]]:
-    """Type text. Return (commands that ran, text for the next prompt, output meanwhile)."""
+    """Type `text` during an answer. Return (commands that ran, text for the next prompt, output
+    meanwhile)."""
     run: list[str] = []
     shown: list[TypedText] = []
 

@@ -31,7 +31,8 @@ class CallingModel(EchoModel):
 
 
 def with_tools() -> AgentComponents:
-    """Let the tools act without approvals, which do not affect what is shown of them."""
+    """Return components whose tools act without approval. Approvals do not change how tool calls are
+    shown."""
     config_file.change("approvals.mode", "off")
     standard = make_standard_components()
     return PARTS._replace(
@@ -44,7 +45,7 @@ def with_tools() -> AgentComponents:
 
 
 def call(name: str, **arguments: Any) -> str:
-    """Return the prompt that makes the model call a tool."""
+    """Return a prompt that makes the model call the tool `name`."""
     return calls([name, arguments])
 
 

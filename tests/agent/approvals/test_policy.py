@@ -271,7 +271,8 @@ def test_the_file_says_what_it_is(view: View, home: Path) -> None:
 async def test_without_a_sandbox_the_shared_temporary_folder_is_not_the_private_one(
     bare: Policy, tmp_path: Path
 ) -> None:
-    """A sandbox shows the private folder as /tmp. Without a sandbox, a command reads the real /tmp."""
+    """A sandbox shows a private folder as /tmp. Without a sandbox, a command reads the real /tmp, so reading
+    a file there needs an approval."""
     for path in (tmp_path / "of another program", Path("/tmp/of another program")):
         person = Person(DENY)
         with pytest.raises(Refused):

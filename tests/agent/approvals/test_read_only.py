@@ -1,4 +1,5 @@
-"""Commands that run without approval: a parser shows that they only read, by an allowlist of programs and options."""
+"""Commands that run without approval, because a parser has found that they only read. The parser knows an
+allowlist of programs and options."""
 
 from __future__ import annotations
 
@@ -206,7 +207,8 @@ PIECES = st.sampled_from([*WORDS, "'c d'", "$(rm a)", "`rm a`", "\n", "\\"])
     deadline=None,
 )
 def test_a_command_that_runs_unasked_changes_nothing(tmp_path: Path, pieces: list[str], spaced: bool) -> None:
-    """The parser and bash must interpret the same text in the same way."""
+    """A command that the parser accepts changes no file when bash runs it, because the parser and bash
+    interpret the text in the same way."""
     text = (" " if spaced else "").join(pieces)
     if not only_reads(text):
         return

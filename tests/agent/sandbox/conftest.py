@@ -39,7 +39,8 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def secrets(home: Path, tmp_path: Path) -> dict[str, Path]:
-    """Create files that contain `hunter2`. Return them by the reason why they are hidden."""
+    """Create files that contain `hunter2` and that a sandbox must hide. Return their paths, keyed by the kind
+    of secret."""
     files = {
         "keys": home / ".env",
         "store": home / "state.db",

@@ -78,7 +78,8 @@ def test_no_other_process_can_read_the_memory_of_a_program_whose_tools_were_made
 
 
 def test_libraries_of_the_workspace_are_loaded_inside_the_sandbox_only(box: Sandbox, workspace: Path) -> None:
-    """An empty entry means the working directory. `$LD_LIBRARY_PATH:/x` often results in one."""
+    """An empty entry in LD_LIBRARY_PATH means the working directory. `$LD_LIBRARY_PATH:/x` contains an empty
+    entry if the variable was not set before."""
     given = {"LD_LIBRARY_PATH": ":/x", "LD_PRELOAD": "./evil.so", "PATH": "/usr/bin:/bin"}
     environment = make_child_environment(TEMPORARY, environment=given, extra=["LD_LIBRARY_PATH"])
     assert not {"LD_LIBRARY_PATH", "LD_PRELOAD"} & environment.keys()

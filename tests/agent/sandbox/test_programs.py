@@ -1,4 +1,4 @@
-"""Programs that a command has put into a folder of PATH."""
+"""Programs that a command of the agent has put into a folder of PATH."""
 
 from __future__ import annotations
 

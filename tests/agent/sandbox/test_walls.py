@@ -128,7 +128,8 @@ def test_a_setuid_program_gives_no_rights(run: Run) -> None:
 
 
 def test_no_setting_of_the_kernel_can_be_opened_for_writing(run: Run) -> None:
-    """Not even root can, which needs no capability for it. Opening a file for appending changes nothing yet."""
+    """Even root is refused. Outside a sandbox, root needs no capability to write these files. The test opens
+    each file for appending, which changes nothing."""
     program = """
 import os
 for folder in ("/proc/sys/kernel", "/proc/sys/vm", "/proc/sys/fs", "/proc/pressure", "/proc"):
@@ -268,7 +269,8 @@ def test_a_linked_worktree_can_be_committed_in_and_a_forged_one_opens_nothing(
 def test_a_workspace_that_holds_the_agents_home_shows_nothing_of_it(
     box: Sandbox, home: Path, tmp_path: Path, temporary: Path, secrets: dict[str, Path]
 ) -> None:
-    """Bubblewrap hides the home. Landlock cannot, so there is no sandbox with it."""
+    """Bubblewrap hides the home. Landlock cannot hide a folder inside the workspace, so such a workspace gets
+    no Landlock sandbox."""
     view = View(tmp_path, temporary)
     assert view.has_hidden_files
     if box.kind == "landlock":
@@ -325,7 +327,7 @@ def test_inside_the_agents_home_there_is_no_sandbox(home: Path, temporary: Path)
 def test_a_folder_that_the_person_shows_is_readable_wherever_it_lies(
     box: Sandbox, workspace: Path, temporary: Path
 ) -> None:
-    """This also applies below /tmp, which the sandbox replaces by the private folder."""
+    """Even a folder below /tmp is readable, although the sandbox replaces /tmp with the private folder."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         (Path(name) / "data").write_text("shown\n")
         view = View(workspace, temporary, readable=[Path(name)])

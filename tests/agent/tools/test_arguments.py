@@ -1,4 +1,4 @@
-"""Every tool declares its arguments exactly and refuses others with a one-line error."""
+"""Every tool declares its arguments exactly and refuses any other argument with a one-line error."""
 
 from __future__ import annotations
 
@@ -151,7 +151,8 @@ def test_a_bad_argument_is_one_clear_sentence(given: Any, said: str) -> None:
 def test_hostile_arguments_never_break_a_tool(
     name: str, data: st.DataObject, db: SessionDB, tmp_path: Path
 ) -> None:
-    """For known names with any values, the result is a text within limits or a one-line error."""
+    """If a call has known argument names with arbitrary values, the result is a text within limits or a
+    one-line error."""
     tool = TOOLS[NAMES.index(name)]
     keys = st.sampled_from(list(tool.parameters["properties"]) or ["x"])
     example = data.draw(st.sampled_from([{}, *EXAMPLES[tool.name]]))

@@ -1,4 +1,5 @@
-"""Reading, writing and patching files: exact, complete or not at all, and not every file is allowed."""
+"""The file tools: edits are exact, a file is written completely or not at all, and protected files are
+refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`session_search` with `summarize`: the request to the auxiliary model, and the result if it does not answer."""
+"""`session_search` with `summarize`: the request to the auxiliary model, and the result if the model does not
+answer."""
 
 from __future__ import annotations
 
@@ -200,8 +201,8 @@ async def test_the_agent_of_this_installation_asks_its_auxiliary_model(
     model_server: ModelServer,
     model: str,
 ) -> None:
-    """Without an auxiliary model, the main model is asked. The offline model cannot summarise, and the result
-    says so."""
+    """If no auxiliary model is configured, the main model is asked. The offline model cannot summarise, and
+    the search result says so."""
     monkeypatch.setenv("OPENAI_BASE_URL", model_server.base_url)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-model")
     monkeypatch.setenv("HERMES_MODEL", model)

@@ -1,4 +1,4 @@
-"""`terminal` and `process`: real processes, within limits, that do not outlive their purpose."""
+"""`terminal` and `process`: real processes, within limits, that end when nothing needs them any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The todo list belongs to a conversation and follows it to its continuations."""
+"""The todo list belongs to a conversation and is kept when the conversation is continued in another
+session."""
 
 from __future__ import annotations
 
