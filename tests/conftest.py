@@ -83,7 +83,8 @@ def get_markers(item: pytest.Item) -> set[str]:
 
 @pytest.fixture(scope="session")
 def memory_factory() -> Iterator[pytest.TempPathFactory | None]:
-    """Create temporary folders in memory for the tests of this process. None if the tests use the disk."""
+    """Create temporary folders in memory for the tests of this process. The value is None if the tests use
+    the disk."""
     with temporary_folders.make_factory() as factory:
         yield factory
 
@@ -103,8 +104,8 @@ def tmp_path_factory(
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the path of a home for this test. The folder does not exist yet.
 
-    No real files of a person are within reach. The person's folder is not below `tmp_path`, because a
-    workspace that contains a whole home is ignored.
+    A test cannot reach the real files of a person, because HOME is a temporary folder too. It is not below
+    `tmp_path`: a workspace that contains a whole home would be ignored.
     """
     person = tmp_path.with_name(f"{tmp_path.name}-person")
     person.mkdir()

@@ -22,8 +22,8 @@ Told = Callable[..., str]
 
 @pytest.fixture
 def hermes() -> Hermes:
-    """Return a function that runs the command to its end: `hermes("sessions", "list")`. stdin is empty unless
-    given."""
+    """Return a function that runs the command until it ends: `hermes("sessions", "list")`. `stdin` is empty
+    by default."""
 
     def run(*words: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -40,7 +40,8 @@ def hermes() -> Hermes:
 
 @pytest.fixture
 def told(db: SessionDB) -> Told:
-    """Store a conversation of one message, `age` seconds ago."""
+    """Return a function that stores a conversation that is `age` seconds old, with `text` as its only
+    message."""
 
     def tell(session_id: str, text: str = "", *, source: str = "cli", title: str = "", age: float = 0) -> str:
         when = time.time() - age
@@ -55,7 +56,7 @@ def told(db: SessionDB) -> Told:
 
 
 def seen_on_a_terminal(width: int, *words: str, **environment: str) -> str:
-    """Return the output of the command in a terminal of this width."""
+    """Run the command in a terminal that is `width` columns wide, and return its output."""
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
         [*COMMAND, *words],

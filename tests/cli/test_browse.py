@@ -119,7 +119,7 @@ class Terminal:
         return self._run("capture-pane", "-t", "b", "-p")
 
     def shows(self, *wanted: str, but: str = "\0") -> str:
-        """Wait until all of these texts are visible, and return the screen."""
+        """Wait until the screen shows all of these texts and does not show `but`. Return the screen."""
         deadline = time.monotonic() + 60
         while not all(one in (text := self.text) for one in wanted) or but in text:
             assert time.monotonic() < deadline, f"{wanted} not in:\n{text}"
@@ -127,7 +127,7 @@ class Terminal:
         return text
 
     def find(self, word: str, count: int) -> list[tuple[int, int]]:
-        """Return the rows and columns of a word, as the terminal counts them."""
+        """Return `count` positions of `word` as (row, column), in cells of the terminal."""
         self._run("copy-mode", "-t", "b")
         self._run("send-keys", "-t", "b", "-X", "search-backward", word)
         places = []
@@ -235,7 +235,7 @@ def test_a_terminal_that_cannot_draw_gets_numbers(terminal: Terminal) -> None:
 def test_without_the_extra_it_says_how_to_get_it_and_takes_numbers(
     terminal: Terminal, tmp_path: Path
 ) -> None:
-    """Hides Textual from the process, as on a machine where it is not installed."""
+    """Textual is hidden from the process, as on a machine where it is not installed."""
     blocker = "import sys\nimport importlib.util as u\nfind = u.find_spec\n"
     blocker += "u.find_spec = lambda name, package=None: None if name == 'textual' else find(name, package)\n"
     (tmp_path / "sitecustomize.py").write_text(blocker)

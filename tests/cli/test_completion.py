@@ -1,4 +1,5 @@
-"""Shell completion: the offered words, requested as the scripts do, and in the installed shells."""
+"""Shell completion: the words that it offers, requested in the way of the completion scripts and in the
+installed shells."""
 
 from __future__ import annotations
 
@@ -119,7 +120,8 @@ def command_on_path(tmp_path: Path) -> dict[str, str]:
 def test_bash_completes_what_is_quoted_and_quotes_what_it_completes(
     told: Told, tmp_path: Path, begun: str, split: list[str], replies: list[str]
 ) -> None:
-    """Bash passes the line and its words. It also splits at colons, and replaces only the rest."""
+    """Bash passes the whole line and its words. It splits words at colons too, so a reply contains only the
+    part after the last colon."""
     for number, title in enumerate(("garden plans", "Re: invoice", "hostile $(reboot)")):
         told(f"20250305_{number}", "one", title=title)
     words = " ".join(map(shlex.quote, ("hermes", "sessions", "show", *split)))

@@ -18,7 +18,8 @@ KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
 
 
 def editor(tmp_path: Path, *texts: str) -> str:
-    """Return an editor that writes these texts, one per start."""
+    """Return an editor program that writes the first of these texts at its first start, the second at its
+    second start, and so on."""
     for number, text in enumerate(texts):
         (tmp_path / f"text{number}").write_text(text)
     script = tmp_path / "editor"
@@ -188,7 +189,8 @@ def test_an_editor_that_fails_changes_nothing(hermes: Hermes, home: Path, progra
 def test_a_resumed_conversation_keeps_the_context_window_it_was_held_with(
     home: Path, hermes: Hermes, model_server: ModelServer
 ) -> None:
-    """The conversation was started with another model by HERMES_MODEL and is resumed without that variable."""
+    """The conversation was started with another model, named by HERMES_MODEL, and is resumed without that
+    variable."""
     model_server.will(*[says("Yes.")] * 6)
     home.mkdir(mode=0o700, exist_ok=True)
     (home / "config.yaml").write_text(

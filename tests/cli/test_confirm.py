@@ -25,7 +25,8 @@ PATIENT_DELETE = [
     ),
     *DELETE[-3:],
 ]
-"""A long time limit for a terminal that does not respond: far longer than the rest of the command takes."""
+"""The delete command with a longer wait for terminals that do not answer a cursor-position request. The wait
+is far longer than any other step of the command."""
 QUESTION = "Delete session 'mine' and all its messages? [y/N] "
 
 

@@ -1,4 +1,4 @@
-"""`hermes doctor` for people and for programs."""
+"""`hermes doctor` with output for people and with output for programs."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ def test_why_there_is_no_sandbox_is_said(
 def test_a_key_file_of_the_settings_counts_as_it_does_for_the_tools(
     hermes: Hermes, stored: Path, project: Path
 ) -> None:
-    """The doctor uses the same file view as the tools, with the hidden paths of the settings."""
+    """The doctor decides about a sandbox as the tools do. Both hide the paths that the settings name, such as
+    a key file."""
     assert hermes("config", "set", "store.key_file", str(project)).returncode == 0
     (finding,) = sandbox_findings(hermes)
     assert finding["level"] == "note"

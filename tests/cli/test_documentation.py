@@ -1,4 +1,4 @@
-"""Every command and every flag is documented, and nothing else is."""
+"""Every command and flag is documented, and the documentation names no others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMON = {"-h", "--help", "--store"}
 
 
 def commands(of: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Return the commands that have an action, not only subcommands."""
+    """Return the parsers of all commands that have no subcommands."""
     groups = [action for action in of._actions if isinstance(action, argparse._SubParsersAction)]
     if not groups:
         yield of

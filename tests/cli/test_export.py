@@ -27,7 +27,8 @@ UNWARNED = [word for word in COMMAND if word not in ("-W", "error")]
 
 @pytest.fixture
 def stored(home: Path) -> None:
-    """Create a compressed conversation with a branch and a subagent, one of each other kind, and one in the trash."""
+    """Create a compressed conversation with a branch and a subagent, a job, an archived chat, and a trashed
+    conversation."""
     with SessionDB() as db:
         db.create_session("talk1", "cli", started_at=T, model="vendor/big-model")
         said = [db.append_message("talk1", "user", f"hello {n}", timestamp=T + n) for n in range(3)]
@@ -358,7 +359,7 @@ def test_a_line_is_a_line_for_every_program(hermes: Hermes, home: Path) -> None:
 
 @pytest.fixture
 def large(home: Path) -> None:
-    """Create enough sessions that an export takes a moment."""
+    """Create so many sessions that an export takes long enough to be interrupted."""
     with SessionDB(durability="normal") as db:
         for number in range(25):
             db.create_session(f"s{number}", "cli", started_at=T + number)

@@ -89,7 +89,7 @@ def test_a_large_system_prompt_does_not_hide_an_export(hermes: Hermes, db: Sessi
 
 
 def test_an_export_of_the_reference_is_one(hermes: Hermes, folder: Path) -> None:
-    """Written by `json.dumps`, with a space after each comma."""
+    """The reference writes its exports with `json.dumps`, which puts a space after each comma."""
     fields: dict[str, object] = {
         "id": "x",
         "source": "cli",
@@ -222,7 +222,7 @@ def test_a_full_disk_leaves_the_export_and_the_one_before_and_stops_a_script(
 def test_of_several_files_all_are_replaced_or_none(
     hermes: Hermes, db: SessionDB, folder: Path, told: Told
 ) -> None:
-    """The second file does not fit on the disk, so the first is restored."""
+    """The second file does not fit on the disk. The first file, which was already replaced, is restored."""
     told("second", "said", age=20)
     words = [f"{folder}/", "--format", "md"]
     assert hermes("sessions", "export", *words).returncode == 0

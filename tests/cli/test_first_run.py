@@ -31,7 +31,8 @@ def test_who_has_chosen_a_model_is_told_that_a_chat_needs_a_terminal(hermes: Her
 
 
 def in_a_terminal(typed: str, until: str) -> str:
-    """Start `hermes` in a terminal, answer the choice when it is on the screen, and return the output."""
+    """Start `hermes` in a terminal, type `typed` when it asks for a choice, wait for the text `until`, and
+    return the output."""
     with Terminal(COMMAND) as terminal:
         terminal.sees("Number [1]")
         terminal.is_asked(1)

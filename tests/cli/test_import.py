@@ -29,7 +29,7 @@ def elsewhere(tmp_path: Path) -> Iterator[SessionDB]:
 
 
 def session(session_id: str, *said: Any, **more: Any) -> dict[str, Any]:
-    """Return a session as another program may export it, with only the documented fields."""
+    """Return a session as another program might export it, with the documented fields only."""
     messages = [
         {"role": "user", "content": content, "timestamp": T + step} for step, content in enumerate(said)
     ]
@@ -51,7 +51,7 @@ def session_ids() -> list[str]:
 
 
 def grown(db: SessionDB, longest: int = 1000) -> None:
-    """Create a family with all data that is difficult to import."""
+    """Create sessions with every kind of data that is difficult to import."""
     db.create_session("a", "cli", started_at=T, model="m", system_prompt="be kind")
     said = [
         db.append_message("a", "user", text, timestamp=T + step)

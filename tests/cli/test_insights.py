@@ -82,7 +82,7 @@ REPORT = {
         ],
     },
 }
-"""The part of a report that a terminal shows."""
+"""The part of a report that the terminal output uses."""
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_however_much_there_was_it_fits_60_columns(times: int) -> None:
 
 
 def multiplied(value: Any, times: int) -> Any:
-    """Return a report with larger numbers and longer texts. Times do not change."""
+    """Return a copy of a report with numbers multiplied by `times` and longer texts. Times are kept."""
     if isinstance(value, dict):
         kept = {"date_range_start", "date_range_end", "last_used_at", "hour", "percentage", "days"}
         return {

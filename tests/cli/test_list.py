@@ -1,4 +1,4 @@
-"""`hermes sessions list`: the two documented tables, without control characters."""
+"""`hermes sessions list` prints the two documented tables, without control characters."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def test_with_a_title_among_them_titles_are_shown(hermes: Hermes, told: Told) ->
 def test_the_previews_of_the_documents_are_not_cut_where_there_is_room(
     hermes: Hermes, told: Told, width: int | None, title: str | None, text: str
 ) -> None:
-    """39 columns as in the documented sample, or as much as fits beside a whole id in a narrow terminal."""
+    """A preview has 39 columns, as in the documented sample. In a narrow terminal it is cut so that the whole
+    id fits beside it."""
     told("20250305_091523_a1b2c3d4", text, title=title or "", age=2 * HOUR)
     told("20250303_101500_f1e2d3c4", SHORT, age=3 * DAY + HOUR)
     if width is None:

@@ -110,7 +110,7 @@ NOT_DONE = {
 def test_why_something_was_not_done_is_one_line_on_stderr(
     hermes: Hermes, told: Told, db: SessionDB, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """Earlier output, such as the question, is on stdout."""
+    """Only the reason is printed on stderr. Earlier output, such as a question, is on stdout."""
     told("one", "hello", age=10)
     db.end_session("one", "cli_close")
     told("gone", "bye")
@@ -191,7 +191,7 @@ READING = {
 def test_in_a_home_that_does_not_exist_nothing_is_created(
     hermes: Hermes, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """A mistyped HERMES_HOME is reported, together with how a store begins."""
+    """If HERMES_HOME is mistyped, the error names the missing folder and says how a store is created."""
     mistyped = tmp_path / "mistyped"
     result = hermes(*words, HERMES_HOME=str(mistyped))
     assert result.returncode == 1
@@ -261,7 +261,7 @@ def test_a_command_without_a_store_takes_none(hermes: Hermes) -> None:
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv here")
 def test_what_cannot_be_written_can_be_read(told: Told, db: SessionDB, home: Path, tmp_path: Path) -> None:
-    """Root can write anywhere, so the test drops its privileges first."""
+    """Root could write anyway, so the test first drops its privileges."""
     told("one", "hello", title="garden plans")
     db.close()
     powerless = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []

@@ -13,7 +13,7 @@ from tests.cli.conftest import Hermes
 
 
 def editor(tmp_path: Path, script: str) -> dict[str, str]:
-    """Return a program that does this to the file `$1`."""
+    """Return environment variables that set an editor. It runs `script` on the edited file, `$1`."""
     program = tmp_path / "editor.sh"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o700)

@@ -1,4 +1,5 @@
-"""A title that several people use is ambiguous on the local command line: all are listed and nothing is done."""
+"""If several people use the same title, it is ambiguous on the local command line. The command lists all
+matches and does nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""No command prints a key: every secret setting contains a canary, and every command that shows settings runs."""
+"""No command prints a key. Every secret setting contains a canary text, and every command that shows settings
+is run."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from hermes.gateway.settings import read_gateway_settings
 from tests.cli.conftest import Hermes
 
 CANARY = "canary-of-mine"
-"""No secret pattern matches the canary, so only the name of the setting hides it."""
+"""No secret pattern matches the canary, so a command hides it only if it recognises the setting by name."""
 NESTED = {
     "keys": {"ann": f"{CANARY}-1-abcdefgh", "bob": [f"{CANARY}-2-abcdefgh"]},
     "routes": [{"path": "/a", "token": f"{CANARY}-3-abcdefgh"}, {"deep": {"apiKey": f"{CANARY}-4-abcdefgh"}}],

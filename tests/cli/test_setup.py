@@ -92,7 +92,7 @@ def test_an_address_of_the_environment_may_need_no_key(hermes: Hermes, model_ser
 def test_a_key_of_the_environment_is_not_sent_to_another_address(
     hermes: Hermes, model_server: ModelServer, key: str
 ) -> None:
-    """Neither during the setup nor afterwards."""
+    """The key is sent to the other address neither during the setup nor afterwards."""
     model_server.will(says("OK"), says("hello"))
     done = hermes("setup", stdin="1\n1\n", OLLAMA_HOST=host(model_server), **{key: KEY})
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Tables fit the terminal, whatever they contain."""
+"""Tables fit into the terminal, whatever text they contain."""
 
 from __future__ import annotations
 

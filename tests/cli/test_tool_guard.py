@@ -1,4 +1,5 @@
-"""Commands that are reserved for people are refused to a tool of the agent. Reading commands work."""
+"""Commands that only people may run are refused if a tool of the agent runs them. Commands that only read are
+allowed."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def test_every_command_says_who_may_run_it(name: str) -> None:
 
 
 def test_the_commands_that_are_for_people() -> None:
-    """Changes to this list must be deliberate."""
+    """The list is repeated here, so that it does not change by accident."""
     found = {name for name, command in EVERY.items() if command.access is Access.PERSON}
     assert found == {name.strip() for name in FOR_PEOPLE.replace("\n", " ").split(",")}
 

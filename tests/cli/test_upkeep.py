@@ -120,7 +120,7 @@ WRITERS = {
     "key": ("store", "encrypt", "--generate", "--key-file"),
     "sample home": ("demo", "--keep"),
 }
-"""Every command that writes to a path that a person names."""
+"""Every command that writes to a path that a person gives."""
 
 
 @pytest.mark.parametrize("words", WRITERS.values(), ids=WRITERS)

@@ -463,7 +463,7 @@ async def test_a_delta_passes_three_generators(
 
 
 def list_generators() -> set[str]:
-    """Return our async generators that have started and not ended."""
+    """Return the names of this program's async generators that have started and have not ended."""
     source = str(Path(hermes.__file__).parent)
     return {
         generator.__qualname__

@@ -1,4 +1,5 @@
-"""Fixtures of tests that need the SQLite with ciphers. `tests/test_encryption.py` runs them in a separate process."""
+"""Fixtures of the tests that need an SQLite with ciphers. `tests/test_encryption.py` runs those tests in a
+separate process."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> bytes:
 
 @pytest.fixture
 def forget(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Forget all keys, as in a new process without a key in its environment."""
+    """Return a function that drops all known keys, as in a new process without a key in its environment."""
 
     def forget() -> None:
         monkeypatch.delenv("HERMES_STORE_KEY", raising=False)
@@ -76,7 +77,7 @@ def content(path: Path) -> dict[str, list[str]]:
 
 
 def files_that_tell(folder: Path) -> list[str]:
-    """Return the files in which the secret is readable."""
+    """Return the files of `folder` in which the secret can be read."""
     return [
         file.name for file in folder.rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()
     ]

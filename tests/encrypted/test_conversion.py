@@ -1,4 +1,5 @@
-"""Encryption and decryption keep all data and leave nothing readable. A kill leaves a valid store."""
+"""Encryption and decryption keep all data. An encrypted store contains no readable text. A kill during the
+conversion leaves a valid store."""
 
 from __future__ import annotations
 

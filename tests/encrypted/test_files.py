@@ -1,4 +1,5 @@
-"""The files beside an encrypted store are sealed with its key, used as before, and converted completely."""
+"""The files beside an encrypted store are sealed with the key of the store. They work as before, and all of
+them are converted."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ def test_killed_at_each_step_every_file_is_whole_and_the_verb_goes_on(
 
 
 def killed_at(step: int, home: Path, work: Callable[[], None]) -> bool:
-    """Do the work in a child process, and kill it before it opens, renames or removes a file beside the store
-    for the step-th time. Return False if the work ended before that."""
+    """Run `work` in a child process, and kill it just before it opens, renames or removes a file beside the
+    store for the `step`-th time. Return False if the work ended before that."""
     child = os.fork()
     if not child:
         left = step

@@ -1,4 +1,4 @@
-"""The places where a key is looked up, their order, and the output of the commands."""
+"""The places in which a key is looked up, their order, and the output of the commands for keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Keyring(KeyringBackend):
 
 @pytest.fixture
 def hermes(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return the command, with a keyring in a file."""
+    """Return a function that runs `hermes` with a keyring that is stored in a file."""
     (tmp_path / "file_keyring.py").write_text(KEYRING)
 
     def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Files with text of people, one of each kind, written and read by the real code."""
+"""Files that contain text of a person, one of each kind, written and read by the code of the program."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_words() -> list[object]:
 
 
 def words_of(home: Path) -> dict[str, bytes]:
-    """Return the raw content of every such file."""
+    """Return the raw content of every file that contains text of a person, by path."""
     folders = [home / name for name in ("memories", "skills", "people")]
     files = [
         file

@@ -1,4 +1,4 @@
-"""Sessions as `export_session` returns them, and the export formats."""
+"""Sessions in the form that `export_session` returns, and the export formats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = 1_780_000_000.0
 
 @pytest.fixture
 def written(db: SessionDB) -> Written:
-    """Return `written`: `written("md", "a")` returns the conversations of these sessions in a format."""
+    """Return a function: `written("md", "a")` returns the conversations of these sessions as Markdown."""
 
     def write(name: str, *session_ids: str) -> str:
         chosen = group_conversations(db.outlines(session_ids, whole=True))
@@ -41,7 +41,8 @@ def talk(db: SessionDB, session_id: str, *said: tuple[str, Any], **more: Any) ->
 
 
 def compressed(db: SessionDB) -> str:
-    """Create a conversation of two sessions, the second carrying two messages of the first. Return the second id."""
+    """Create a conversation of two sessions. The second one carries two messages of the first. Return the id
+    of the second."""
     said = talk(db, "first", ("user", "alpha"), ("assistant", "beta"), ("user", "gamma"))
     tip = db.begin_continuation("first", "the summary", said[1:], session_id="second", started_at=T + 100)
     db.append_message(tip, "user", "delta", timestamp=T + 101)

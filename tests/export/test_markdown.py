@@ -98,7 +98,7 @@ for one in TRUSTING:
 
 
 def active(document: str, renderer: MarkdownIt) -> tuple[list[str], list[str]]:
-    """Return (addresses of links, addresses of pictures) as a Markdown program parses them."""
+    """Return (addresses of links, addresses of pictures) that a Markdown program finds in `document`."""
     tokens = renderer.parse(document)
     inside = list(tokens)
     links, pictures = [], []
@@ -113,7 +113,7 @@ def active(document: str, renderer: MarkdownIt) -> tuple[list[str], list[str]]:
 
 
 def scheme(address: str) -> str:
-    """Return the scheme of an address as a browser reads it, without invisible characters."""
+    """Return the scheme of `address` as a browser reads it: invisible characters are ignored."""
     plain = "".join(sign for sign in unquote(unescape(address)) if sign > " ").lower()
     found = SCHEME.match(plain)
     return found[0] if found else ""
@@ -176,7 +176,7 @@ def test_pictures_are_kept_where_they_are_asked_for() -> None:
 
 
 def headings(tokens: list[Token]) -> list[str]:
-    """Return the headings of the document itself, of the two highest levels."""
+    """Return the headings of the first two levels that are not inside quotes or lists."""
     at = [i for i, one in enumerate(tokens) if one.type == "heading_open" and one.level == 0]
     return [tokens[i + 1].content for i in at if tokens[i].tag in ("h1", "h2")]
 

@@ -1,4 +1,4 @@
-"""Any store: an export, imported into an empty store and exported again, gives the same bytes."""
+"""An export of any store, imported into an empty store and exported again, has the same bytes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def end(db: SessionDB, session_id: str, which: int, draw: Draw) -> None:
 
 
 def discard(db: SessionDB, session_id: str, which: int, draw: Draw) -> None:
-    """Trash a session without relatives. A child of a trashed session would name a parent that no export contains."""
+    """Trash a session, but only one without relatives: a child of a trashed session would name a parent that
+    no export contains."""
     family = db.family(session_id)
     if which % 2 and family is not None and len(list(family.walk())) == 1:
         db.trash_session(session_id)
@@ -133,7 +134,8 @@ def test_an_export_taken_in_and_exported_again_is_the_same(
 
 
 def test_what_continues_a_subagents_work_is_no_chat_wherever_it_is_taken_in(tmp_path: Path) -> None:
-    """The subagent is exported before the session that it works for, so its kind is known only later."""
+    """The file contains the subagent before the session that it works for. The import knows the kind of the
+    subagent and of its continuation only after it has read that session."""
     with SessionDB(tmp_path / "a" / "state.db") as db:
         db.create_session("chat", "cli", started_at=1e9)
         work = db.delegate("chat", started_at=1e9 + 1)

@@ -16,12 +16,13 @@ from tests.cli.conftest import Hermes
 from tests.server.api_gateway import ANNA, BERT, PEOPLE, ask, open_api_gateway, user
 
 STATE = {"ended_at", "end_reason", "lease_epoch", "cwd", "workspace", "git_branch", "model", "model_config"}
-"""Fields that change when a chat resumes and leaves a conversation."""
+"""Fields that change when a chat resumes a conversation and leaves it."""
 NOT_FOR_CLIENTS = {"system_prompt", "owner", "origin_json", "process", "session_key"}
 
 
 async def make_conversation(db: SessionDB) -> str:
-    """Create two sessions of an API client, with text that every format must escape. Return the second id."""
+    """Create two sessions of an API client, with text that every format must escape. Return the id of the
+    second."""
     async with open_api_gateway() as gateway:
         _, first = await ask(gateway, [user("plans <b>for</b> `Löve` & \u2028 [x](javascript:y)")])
     db.set_session_title(first, "Große Pläne")

@@ -163,7 +163,7 @@ FOREIGN = {
 def test_a_cancelled_export_leaves_every_file_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, steps: int, replace: Replace
 ) -> None:
-    """With several files, some of which replace others, either all are new or none is."""
+    """Of several files, some of which replace existing files, either all are written or none."""
     folder = tmp_path_factory.mktemp("out")
     with SessionDB(tmp_path_factory.mktemp("store") / "state.db", durability="normal") as db:
         for name in ("first", "second", "third", "other"):

@@ -43,7 +43,7 @@ _NAME = re.compile(r"`/approve (\w{4})`")
 
 
 class Asker:
-    """A tool that acts if it is approved, and otherwise returns the reason of the refusal."""
+    """A tool that acts if the action is approved, and otherwise returns the reason for the refusal."""
 
     name = "ask"
     description = "Do something that needs an approval."
@@ -142,7 +142,8 @@ class ApprovalGateway(LocalGateway):
         return ApprovalAgents(WithBrain(self.brain), self.asker)
 
     async def asked(self, who: Source, subject: str, **more: Any) -> str:
-        """Send a message that makes the model call the tool. Return the last message of the approval question."""
+        """Send a message that makes the model call the tool with `subject`. Return the last message that asks
+        for the approval."""
         before = len(self.questions(who))
         await self.says(who, f"use ask {json.dumps({'subject': subject, **more})}")
         await self.until(lambda: len(self.questions(who)) > before)
@@ -165,7 +166,7 @@ def code_in(markdown: str) -> list[str]:
 
 
 def name_in(question: str) -> str:
-    """Return the name of a request from its message."""
+    """Return the name of an approval request, read from the message that asks for it."""
     found = _NAME.search(question)
     assert found is not None, question
     return found[1]

@@ -76,7 +76,8 @@ class Counting:
 
 
 class Chat:
-    """A person in a chat. It is both the `CommandChat` of the commands and the agent provider of the conversation."""
+    """A person in a chat. The object is both the `CommandChat` for the commands and the agent provider of the
+    conversation."""
 
     def __init__(self, db: SessionDB, source: Source, settings: GatewaySettings = OWNED) -> None:
         self.db, self.source, self.settings = db, source, settings
@@ -188,7 +189,7 @@ class Chat:
             await self.conversation.leave()
 
     async def talks(self, *said: str, title: str | None = None) -> str:
-        """Store an exchange for each text, with an answer of the agent. Return the current session."""
+        """Store each text as a message of the person, followed by an answer. Return the current session."""
         session = await self.begin()
         for text in said:
             self.store.append_message(session, "user", text, lease_epoch=self.epoch)
@@ -199,7 +200,7 @@ class Chat:
         return session
 
     def texts(self) -> list[str]:
-        """Return the texts of the context for a model."""
+        """The texts of the context that a model would receive."""
         session = self.session_id
         return [] if session is None else [row["content"] for row in self.store.get_context(session)]
 

@@ -1,4 +1,4 @@
-"""Servers for the tests of platforms. They are imported when a test needs them."""
+"""Servers for the tests of platforms. Their modules are imported only when a test needs them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test that needs the homeserver for `make test-full`."""
+    """Give a test that needs the homeserver the mark that moves it to `make test-full`."""
     if "synapse" in getattr(item, "fixturenames", ()):
         item.add_marker("full")
 

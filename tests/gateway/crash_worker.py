@@ -33,7 +33,8 @@ PARTS = ("inbox", "outbox", "routing", "leases")
 
 
 class Steps:
-    """Counts steps down once counting is on. -1 means no limit."""
+    """A countdown of steps. At zero the process dies. It counts only while `count` is set; -1 means that the
+    process never dies."""
 
     def __init__(self, left: int) -> None:
         self._left = left
@@ -46,7 +47,7 @@ class Steps:
 
 
 class Mortal:
-    """The store or a part of it. The process can die at each call."""
+    """A wrapper of the store or of a part of the store. The process can die at each call."""
 
     def __init__(self, real: Any, steps: Steps) -> None:
         self._real, self._steps = real, steps
@@ -93,7 +94,8 @@ def tell(**told: Any) -> None:
 
 
 async def live(texts: list[str], heard: list[str], steps: Steps) -> None:
-    """Run a gateway from its start to its end. `heard` are the texts that an earlier gateway accepted."""
+    """Run a gateway from start to end. `heard` lists the texts that an earlier gateway has already
+    accepted."""
     db = SessionDB(spool=True)
     platform = MortalPlatform(steps)
     agents = StandardAgentProvider(WithBrain(Poisoned()))
@@ -149,7 +151,7 @@ def every_death(folder: Path, first: int, stride: int, texts: list[str]) -> None
 
 
 def poisoned(folder: Path) -> None:
-    """Let three gateways die at the same message. The fourth receives another message."""
+    """Let three gateways die at the same message. A fourth gateway then receives another message."""
     heard: list[str] = []
     for _ in range(3):
         code, result = in_child(folder, ["poison"], heard, Steps(-1))

@@ -1,4 +1,4 @@
-"""The session key of a chat, if no other chat has the same key."""
+"""The documented session key of a chat, on the assumption that no other chat has the same key."""
 
 from __future__ import annotations
 

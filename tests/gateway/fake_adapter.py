@@ -22,10 +22,10 @@ from hermes.gateway.inbound_events import Event, OfferedFile, Source
 
 
 class Call(NamedTuple):
-    """A call of the adapter, successful or failed."""
+    """A call to the adapter, successful or failed."""
 
     verb: str
-    """send, edit, typing or open_thread."""
+    """`send`, `edit`, `typing` or `open_thread`."""
     to: Source
     text: str = ""
     message_id: str | None = None
@@ -33,7 +33,7 @@ class Call(NamedTuple):
     once: str = ""
     silent: bool = False
     at: float = 0.0
-    """The time of the event loop."""
+    """When the call was made, as the event loop counts time."""
 
 
 class FakeAdapter:
@@ -49,7 +49,7 @@ class FakeAdapter:
         self.name = name
         self.capabilities = can or Capabilities(max_length=4000, edits=True)
         self.slow = slow
-        """Seconds that every delivery takes."""
+        """The number of seconds that every delivery takes."""
         self.calls: list[Call] = []
         self.messages: dict[str, str] = {}
         self.is_closed = False
@@ -71,12 +71,13 @@ class FakeAdapter:
         return [call for call in self.calls if call.verb == verb]
 
     def fail(self, verb: str, error: Exception, *, times: int = 1, arrives: bool = False) -> None:
-        """Make the next `times` calls of a verb raise this error. With `arrives`, the calls take effect
-        before they fail."""
+        """Make the next `times` calls of `verb` raise `error`. With `arrives`, a call first takes effect and
+        then fails."""
         self._failures.setdefault(verb, []).extend([(error, arrives)] * times)
 
     async def hear(self, event: Event, offered: Sequence[OfferedFile] = ()) -> Receipt:
-        """Receive a message from a person and return the receipt. Errors of `receive` are raised here."""
+        """Deliver a message of a person to the gateway and return the receipt. Errors of `receive` are raised
+        here."""
         if self._receive is None:
             raise Unreachable("nobody listens")
         return await self._receive(event, offered)
@@ -151,8 +152,8 @@ class FakeAdapter:
         self.is_closed = True
 
     async def _told(self, call: Call) -> Exception | None:
-        """Record the call, wait for the delay, and raise a planned error. Return an error that is to be
-        raised after the call took effect."""
+        """Record the call, wait for the delay, and raise the planned error if there is one. If the call is to
+        take effect first, return the error instead; the caller then raises it."""
         self.calls.append(call._replace(at=asyncio.get_running_loop().time()))
         if self._measure(call.text) > self.capabilities.max_length:
             raise Undeliverable(f"longer than {self.capabilities.max_length}")

@@ -39,7 +39,7 @@ from hermes_state import SessionDB
 from tests.gateway.fake_adapter import FakeAdapter
 
 PATIENCE_S = 60.0
-"""The time limit in seconds after which a test fails with the condition that it waited for."""
+"""The limit of any wait in seconds. After it, the test fails and names the condition that was not met."""
 
 ANN = Source("telegram", "1", user_id="1", user_name="Ann")
 BOB = Source("telegram", "2", user_id="2", user_name="Bob")
@@ -55,7 +55,8 @@ def in_thread(who: Source, thread: str = THREAD) -> Source:
 
 
 def settings_of(**changed: Any) -> GatewaySettings:
-    """Return settings that give everybody access without limits. `platform` are the settings of the platform."""
+    """Return settings that give everybody access without limits. `platform` contains the settings of the
+    platform."""
     platform = {"allow_all": True, "stream": False, **changed.pop("platform", {})}
     platforms = {"telegram": PlatformSettings("telegram", **platform)}
     return GatewaySettings(
@@ -70,14 +71,14 @@ def settings_of(**changed: Any) -> GatewaySettings:
 
 
 class Brain:
-    """The model of all conversations."""
+    """The model that all conversations of the gateway use."""
 
     name, provider, base_url, context_window = "brain", "test", None, 128_000
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.held: list[str] = []
-        """The names that it waits for, in order."""
+        """The names of the answers that the model is holding, in order."""
         self.gates: dict[str, asyncio.Event] = {}
         self.is_away = False
         """Whether every request fails."""
@@ -190,12 +191,12 @@ class Platform(FakeAdapter):
 
 
 class LocalGateway:
-    """A gateway with its store and model, and the actions of people on its platform."""
+    """A gateway with its store and its model, and methods for what people do on its platform."""
 
     def __init__(
         self, settings: GatewaySettings | None = None, platform: Platform | None = None, **more: Platform
     ) -> None:
-        """`more` are further platforms by name."""
+        """`more` contains further platforms by name."""
         self.settings = settings or settings_of()
         self.platform = platform or Platform()
         self.brain = Brain()
@@ -242,7 +243,7 @@ class LocalGateway:
         sent_at: float | None = None,
         **more: Any,
     ) -> Receipt:
-        """Send a message and return its receipt. `number` is the platform's id of the message."""
+        """Send a message and return the receipt. `number` is the platform's id of the message."""
         source = who._replace(message_id=number or f"said-{next(self._numbers)}")
         at = clock.now() if sent_at is None else sent_at
         return await self.platform.hear(Event(source, text, at, **more), offered)
@@ -263,7 +264,7 @@ class LocalGateway:
         self.brain.gate(name).set()
 
     async def holds(self, name: str) -> None:
-        """Wait until the model holds an answer."""
+        """Wait until the model holds the answer `name`."""
         await self.until(lambda: name in self.brain.held)
 
     # ---------------------------------------------------------------- waiting and inspecting
@@ -315,7 +316,7 @@ db.close()
 
 @contextmanager
 def another_program(script: str, argument: object) -> Iterator[Callable[[], None]]:
-    """Run another program on the same home until the returned function is called."""
+    """Run another program on the same home. It ends when the test calls the returned function."""
     started = subprocess.Popen(
         [sys.executable, "-c", script, str(argument)],
         stdin=subprocess.PIPE,

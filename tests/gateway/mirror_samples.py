@@ -1,5 +1,5 @@
-"""Conversations of a gateway, and the data that a store rebuilt from their transcripts must share with the
-original."""
+"""Conversations of a gateway, and the data that must be equal in the original store and in one rebuilt from
+the transcripts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ANN = Principal("telegram", "42", "42")
 ROOM = Principal("telegram", None, "-100", "7", "group")
 
 NOT_IN_A_TRANSCRIPT = ("lease_epoch", "trashed_at")
-"""Values that a rebuilt store does not have: leases and the trash. Requested handoffs, inbox, outbox and
-topics are dropped as in every import. Routes have the times of the rebuild."""
+"""Columns that a rebuilt store does not have: leases and the trash are not in transcripts. As in every
+import, requested handoffs, inbox, outbox and topics are dropped. Routes get the time of the rebuild."""
 
 
 def begun(db: SessionDB, who: Principal = ANN, *, key: str | None = None, **more: Any) -> str:
-    """Create a session of a chat as the gateway does."""
+    """Create a session of a chat in the way that the gateway does it."""
     mine = db.scoped(who)
     session_id = mine.create_session(shared=who.user is None, session_key=key, **more)
     if key is not None:
@@ -46,7 +46,7 @@ def contexts(db: SessionDB) -> dict[str, Any]:
 
 
 def rebuilt(home: Path, *words: str, into: str = "again.db") -> Path:
-    """Run the real command and return the rebuilt store."""
+    """Rebuild a store with the real command and return the path of the new store."""
     target = home / into
     command = [
         sys.executable,

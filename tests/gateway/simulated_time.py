@@ -1,4 +1,4 @@
-"""An event loop with simulated time. When all tasks wait, the time jumps to the next timer."""
+"""An event loop with simulated time. When all tasks wait, the clock jumps to the next timer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ T = TypeVar("T")
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """Deterministic: timers fire in order. Only for code that runs in this loop, without threads or sockets."""
+    """Timers fire in order, so a test always runs in the same way. The loop is only for code without threads
+    or sockets."""
 
     def __init__(self) -> None:
         super().__init__(_Hurrying(self))

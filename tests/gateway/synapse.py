@@ -35,7 +35,7 @@ from tests.ports import reserve_port
 T = TypeVar("T")
 PASSWORD = "open sesame"
 WITHIN = 60.0
-"""The time limit in seconds on a busy machine. A successful step never takes this long."""
+"""The time limit of a wait in seconds. A step that succeeds never takes this long, even on a busy machine."""
 _SECRET = "for tests"
 _MUCH = {"per_second": 1000, "burst_count": 1000}
 _ENCRYPTED = {"type": "m.room.encryption", "state_key": "", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}
@@ -136,7 +136,8 @@ class Synapse:
         return Account(made.user_id, PASSWORD, made.access_token, made.device_id)
 
     async def limit(self, user_id: str, *, per_second: int, burst: int) -> None:
-        """Limit how many messages this user can send. More messages get M_LIMIT_EXCEEDED. Zeros remove the limit."""
+        """Limit the rate at which the user can send messages. Further messages are refused with
+        M_LIMIT_EXCEEDED. Zeros remove the limit."""
         await asyncio.to_thread(
             self._limit, user_id, {"messages_per_second": per_second, "burst_count": burst}
         )
@@ -247,7 +248,8 @@ class Person:
         await eventually(lambda: room in self.client.rooms)
 
     async def meets(self, room: str, user_id: str) -> None:
-        """Wait until another user is in the room and, if it is encrypted, can receive messages."""
+        """Wait until the user `user_id` is in the room and, if the room is encrypted, can decrypt
+        messages."""
 
         def there() -> bool:
             known = self.client.rooms.get(room)
@@ -298,7 +300,7 @@ class Person:
     async def attach(
         self, room: str, name: str, data: bytes, media_type: str, *, kind: str = "m.file", caption: str = ""
     ) -> str:
-        """Send a file, encrypted if the room is."""
+        """Send a file. It is encrypted if the room is encrypted."""
         encrypt = bool(self.client.rooms[room].encrypted)
         sent, keys = await self.client.upload(
             io.BytesIO(data), media_type, name, encrypt=encrypt, filesize=len(data)
@@ -308,7 +310,7 @@ class Person:
         return await self.put(room, {**content, **where, "info": {"mimetype": media_type, "size": len(data)}})
 
     async def put(self, room: str, content: dict[str, Any]) -> str:
-        """Send any content."""
+        """Send an event with any content."""
         sent = await self.client.room_send(room, "m.room.message", content, ignore_unverified_devices=True)
         assert getattr(sent, "event_id", None), sent
         return str(sent.event_id)
@@ -316,11 +318,11 @@ class Person:
     # --- listening -------------------------------------------------------------------------------
 
     async def heard(self, room: str, count: int = 1) -> list[Heard]:
-        """Wait for this number of messages of others in a room, and return them."""
+        """Wait until the room has `count` messages of other users, and return them."""
         return await eventually(lambda: self.so_far(room) if len(self.so_far(room)) >= count else [])
 
     def so_far(self, room: str) -> list[Heard]:
-        """Return the messages of others in a room so far."""
+        """Return the messages of other users that have arrived in the room so far."""
         return list(self._heard.get(room, ()))
 
     def _hear(self, room: MatrixRoom, event: RoomMessage) -> None:
@@ -360,7 +362,8 @@ def running(folder: Path) -> Iterator[Synapse]:
 
 @asynccontextmanager
 async def guests(server: Synapse) -> AsyncIterator[People]:
-    """Return `people`: `await people("alice")` creates a user who is signed in until the end."""
+    """Return a function: `await people("alice")` creates a user, who is signed in until the end of the
+    block."""
     here: list[Person] = []
 
     async def person(name: str) -> Person:

@@ -1,5 +1,5 @@
-"""A parser of Telegram's HTML as its server parses it. `parsed` returns the visible text or raises the
-server's error."""
+"""A parser that reads Telegram's HTML as the server of Telegram does. `parsed` returns the visible text or
+raises the error of the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KNOWN_ENTITY = re.compile(r"&(?:lt|gt|amp|quot|#\d+|#x[0-9a-fA-F]+);")
 
 
 class Refused(Exception):
-    """The description of the 400 response with which Telegram refuses the text."""
+    """Telegram would refuse the text with a 400 response. The message is the description in that response."""
 
 
 class Markup(NamedTuple):

@@ -45,7 +45,8 @@ BOT_ID = 4242
 BOT_NAME = "hermes_test_bot"
 PATIENCE_S = 60.0
 KEEP_ALIVE_S = 75
-"""Longer than a client keeps an idle connection, so a request never uses a connection that is closing."""
+"""The server keeps an idle connection open for longer than a client does, so no request uses a connection
+that is closing."""
 
 _FILES = {"animation", "audio", "document", "photo", "video", "video_note", "voice"}
 _COMMAND = re.compile(r"(?<!\S)/\w+(?:@\w+)?")
@@ -86,14 +87,14 @@ class Sent(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """How a call fails. `done` says whether the call took effect."""
+    """How a call fails. `done` says whether the call takes effect before it fails."""
 
     status: int = 0
     """0 means that the connection is cut without a response."""
     body: Json | bytes = b""
     done: bool = False
     silent: bool = False
-    """No response, and the connection stays open."""
+    """If true, the server does not respond and keeps the connection open."""
 
 
 def refusal(code: int, description: str, **parameters: Any) -> Answer:
@@ -140,7 +141,7 @@ class Failed(Exception):
 class Waiting(NamedTuple):
     update: Json
     seen: list[bool]
-    """Non-empty once the update was delivered. Only then can an offset acknowledge it."""
+    """Not empty if the update was delivered. Only then can an offset acknowledge it."""
 
 
 class TelegramServer:
@@ -233,7 +234,7 @@ class TelegramServer:
                     await asyncio.wait_for(self._change(), 0.05)
 
     async def until_sent(self, count: int, seconds: float = PATIENCE_S) -> list[Sent]:
-        """Wait until the bot has sent this number of messages. Return them in their current state."""
+        """Wait until the bot has sent `count` messages. Return them in their current state."""
         await self.until(lambda: len(self._sent) >= count, seconds)
         return self.sent
 
@@ -250,7 +251,7 @@ class TelegramServer:
         return person
 
     def group(self, title: str, *, forum: bool = False, basic: bool = False) -> Chat:
-        """Create a supergroup, with topics if requested, or a basic group."""
+        """Create a supergroup, with topics if `forum` is set, or a basic group if `basic` is set."""
         number = next(self._ids)
         chat = (
             Chat(-number, "group", title)
@@ -286,8 +287,8 @@ class TelegramServer:
         more: Json | None = None,
         delivered: bool = True,
     ) -> Json:
-        """Create an update with a message of a person. With a file, `text` is its caption. In a channel there
-        is no sender.
+        """Create an update with a message of `user`. With a file, `text` is the caption of the file. In a
+        channel, the message has no sender.
 
         `document` is (name, media type, content). The fields of `more` replace those of the message.
         """
@@ -362,11 +363,12 @@ class TelegramServer:
         return bool(self._trouble[method])
 
     def shut_out(self, chat: Chat | Person, answer: Answer = BLOCKED) -> None:
-        """Block the bot, or remove it from a group."""
+        """Block the bot in a private chat, or remove it from a group. Calls for this chat then get
+        `answer`."""
         self._shut_out[chat.id] = answer
 
     def migrate(self, chat: Chat) -> Chat:
-        """Migrate a group to a supergroup, which is a different chat."""
+        """Migrate a group to a supergroup. Return the supergroup, which is a different chat."""
         grown = self.group(str(chat.title))
         self._moved[chat.id] = grown.id
         return grown
@@ -431,7 +433,8 @@ class TelegramServer:
         }
 
     async def _polled(self, request: Request, asked: Json) -> list[Json]:
-        """Return the response of `getUpdates`. If the client disconnects first, nothing counts as delivered."""
+        """Wait for updates and return the response of `getUpdates`. If the client disconnects first, no
+        update counts as delivered."""
         self.polls += 1
         polling = asyncio.create_task(self._do_getUpdates(asked))
         leaving = asyncio.create_task(_disconnected(request))
@@ -608,7 +611,7 @@ class TelegramServer:
         return thread
 
     def _read(self, asked: Json, too_long: str) -> str:
-        """Return the visible text of a message that the server accepts."""
+        """Return the visible text of a message. Raise an error if the server refuses the text."""
         text = str(asked.get("text", ""))
         if asked.get("parse_mode") == "HTML":
             try:
@@ -667,7 +670,7 @@ class _Server(uvicorn.Server):
         self.told_to_stop = asyncio.Event()
 
     async def main_loop(self) -> None:
-        """Run until the server is told to stop. The loop of uvicorn checks only at intervals."""
+        """Run until the server is stopped. The loop of uvicorn would notice that only after a delay."""
         await self.told_to_stop.wait()
 
     @contextmanager
@@ -682,7 +685,7 @@ def _transport(connection: Any) -> asyncio.Transport:
 
 
 async def _disconnected(request: Request) -> None:
-    """Wait until the client has closed the connection. The body must have been read."""
+    """Wait until the client has closed the connection. The request body must already have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -694,7 +697,8 @@ async def _parameters(request: Request) -> Json:
 
 
 def _buttons(asked: Json) -> tuple[tuple[str, str], ...]:
-    """Return the buttons of an inline keyboard that Telegram accepts."""
+    """Return (label, data) of each button of an inline keyboard. Raise an error for a keyboard that Telegram
+    would refuse."""
     rows = json.loads(asked.get("reply_markup") or "{}").get("inline_keyboard", [])
     buttons = tuple((one["text"], one["callback_data"]) for row in rows for one in row)
     if any(not label or not 1 <= len(data.encode()) <= 64 for label, data in buttons):

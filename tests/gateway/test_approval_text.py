@@ -85,7 +85,7 @@ def test_the_whole_command_and_the_whole_diff_are_in_the_question(
 
 @given(TEXTS)
 def test_on_telegram_the_command_is_seen_as_it_is(subject: str) -> None:
-    """Checks the question after conversion from Markdown to Telegram's HTML."""
+    """The question is checked after its conversion from Markdown to Telegram's HTML."""
     request = ApprovalRequest(subject, "why")
     parts = format_question("k7f2", request, 600, formatting.LONGEST, formatting.count_units)
     assert parts is not None

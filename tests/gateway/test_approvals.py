@@ -1,4 +1,5 @@
-"""Approvals in a chat: only the owner can answer, and only while the turn waits."""
+"""Approvals in a chat: only the owner can answer the question, and only while the turn waits for the
+answer."""
 
 from __future__ import annotations
 

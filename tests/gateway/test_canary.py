@@ -1,11 +1,12 @@
 """No person receives text of another person, whatever they try.
 
-Bob tries everything in a gateway that Ann uses, and the same in a gateway that she never used. What he sees,
-and what the model receives for him, must be identical in both. So nothing of hers is in it, and "not yours"
-looks like "not found". Only generated ids and row numbers differ; they are removed before the comparison.
+Bob makes the same attempts in a gateway that Ann uses and in one that she never used. What he sees, and what
+the model receives for him, must be identical in both. This proves that he gets nothing from Ann, and that the
+answers for "not yours" and "not found" are the same. Only generated ids and row numbers differ; they are
+removed before the comparison.
 
-The attempts are generated from the table of commands and from the tools of his agent, so new ones are
-included automatically.
+The attempts are generated from the table of commands and from the tools of Bob's agent, so new commands and
+tools are included automatically.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ ID = re.compile(r"\d{8}\\?_\d{6}\\?_[0-9a-f]{8}")
 NUMBERED = re.compile(r'("(?:\w*_)?(?:id|cursor)\\*": ?|\bmessage )\d+')
 RANK = re.compile(r"^\d+\. ")
 SIZED = re.compile(r"~[\d,]+|\b\d\d:\d\d\b|just now|\d+m ago")
-"""Token counts, which depend on message numbers in the request, and times."""
+"""Times, and token counts. Token counts depend on the message numbers in a request."""
 
 
 class Known(NamedTuple):
-    """Everything that Bob could know and use for guesses."""
+    """Everything about Ann's conversations that Bob could know and use for guesses."""
 
     ids: list[str]
     titles: list[str]
@@ -63,7 +64,8 @@ def secret(place: str, kind: str) -> str:
 
 
 async def ann_lives(gateway: LocalGateway, places: list[str]) -> Known:
-    """Let Ann write her secrets in every possible way in each of these chats."""
+    """Let Ann write her secrets in each of the chats `places`, in every way that a person can write
+    something."""
     ids, titles = [], []
     for name in places:
         word = {kind: secret(name, kind) for kind in KINDS}
@@ -165,16 +167,16 @@ async def bob_tries(gateway: LocalGateway, known: Known, places: list[str]) -> l
 
 
 def _without_ranks(answers: list[str]) -> list[str]:
-    """Return the conversations that were found, without their order.
+    """Return the conversations that were found, sorted, without ranks and snippets.
 
-    Ranks and snippets depend on how rare a word is in the whole store.
+    Ranks and snippets may differ, because they depend on how rare a word is in the whole store.
     """
     lines = [RANK.sub("", ID.sub("ID", line)) for answer in answers for line in answer.splitlines()]
     return sorted(line for line in lines if not line.startswith(" "))
 
 
 def leveled(seen: list[str], known: Known) -> list[str]:
-    """Replace generated ids by their order of occurrence, and remove row numbers."""
+    """Replace each generated id by a number in the order of first occurrence, and remove row numbers."""
     made: dict[str, str] = {}
 
     def named(found: re.Match[str]) -> str:
@@ -242,7 +244,8 @@ async def test_it_is_as_if_she_were_not_there(
 
 @pytest.mark.parametrize("place", [in_group, in_thread])
 async def test_a_room_knows_what_was_said_in_it_and_nobodys_private_words(place: Place) -> None:
-    """Even the author's private text is not available in a room, because others read it."""
+    """In a room, not even the private conversations of the person who asks are available, because the other
+    people in the room would see them."""
     async with LocalGateway(settings_of(keying=ROOMS, platform={"owners": frozenset({"1"})})) as gateway:
         known = await ann_lives(gateway, ["dm"])
         await gateway.asks(place(BOB), "the word of this room is mellon")

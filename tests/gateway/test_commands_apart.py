@@ -1,5 +1,5 @@
-"""Commands never reveal another person's id, title or text. Answers are the same as for a session that does
-not exist."""
+"""Commands never reveal another person's id, title or text. The answer about another person's session is the
+same as for a session that does not exist."""
 
 from __future__ import annotations
 

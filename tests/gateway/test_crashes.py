@@ -32,7 +32,8 @@ def run(folder: Path, *arguments: str) -> list[dict[str, Any]]:
 
 
 def deaths(folder: Path, first: int, stride: int, *texts: str) -> list[dict[str, Any]]:
-    """Return the outcome for each step. The last line is a run without a crash."""
+    """Return the outcome for each step at which the gateway died. The last outcome is that of a run without a
+    crash."""
     lines = run(folder, str(first), str(stride), *texts)
     assert len(lines) > 5
     assert lines[-1]["died_at"] is None
@@ -41,7 +42,8 @@ def deaths(folder: Path, first: int, stride: int, *texts: str) -> list[dict[str,
 
 
 def is_answered_once(saw: list[str], answer: str) -> bool:
-    """Return whether the answer arrived once, or not at all with one notice that its delivery is unknown."""
+    """Return whether the answer arrived once, or did not arrive but one notice says that its delivery is
+    unknown."""
     times = sum(text.startswith(answer) for text in saw)
     return times == 1 or (times == 0 and saw.count(UNKNOWN) == 1)
 

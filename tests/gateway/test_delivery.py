@@ -1,4 +1,5 @@
-"""Messages to people arrive once and in order. If the delivery of a message is unknown, the person is told."""
+"""Messages to people arrive once and in order. If it is unknown whether a message has arrived, the person is
+told."""
 
 from __future__ import annotations
 

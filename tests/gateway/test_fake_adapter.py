@@ -1,4 +1,4 @@
-"""The fake adapter implements the protocol correctly, so tests that use it are meaningful."""
+"""The fake adapter implements the adapter protocol correctly, so that tests with it are meaningful."""
 
 from __future__ import annotations
 

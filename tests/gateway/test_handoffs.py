@@ -1,4 +1,5 @@
-"""A conversation of the terminal continues in a chat, or stays in the terminal with the reason."""
+"""A conversation of the terminal continues in a chat. If that fails, it stays in the terminal and the person
+is told why."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ async def test_it_goes_on_in_the_private_chat_of_its_new_owner() -> None:
 
 
 async def test_whose_it_is_now_is_known_without_a_word_of_theirs() -> None:
-    """A reset by time and a rebuild from the mirror files must know the owner before that person writes a message."""
+    """The new owner is known before that person writes a message. A reset by time and a rebuild from the
+    mirror files need the owner."""
     async with LocalGateway(at_home()) as gateway:
         session = begun(gateway)
         await handed_over(gateway, session)
@@ -174,7 +176,8 @@ async def test_into_a_chat_that_is_busy_it_goes_when_that_is_done() -> None:
 
 
 async def test_who_had_it_before_is_in_another_conversation_from_then_on() -> None:
-    """The conversation came to the terminal from another chat."""
+    """A conversation of Ann's chat is resumed in the terminal and handed over to Bob's chat. Ann's next
+    message begins another conversation."""
     async with LocalGateway(at_home(BOB.chat_id)) as gateway:
         await gateway.asks(ANN, "hello")
         session = gateway.session_of(ANN)
@@ -231,7 +234,7 @@ async def test_where_nobody_shares_a_thread_it_stays() -> None:
 
 
 async def test_what_was_handed_over_is_reset_in_the_name_of_its_new_owner() -> None:
-    """After a restart no message has identified the owner of the chat yet."""
+    """After a restart, a reset knows the owner of the chat although no message has named the owner yet."""
     rule = ResetPolicy("idle", idle_minutes=1)
     async with LocalGateway(at_home().replace(reset=rule)) as gateway:
         session = begun(gateway)

@@ -24,7 +24,7 @@ KEY = join_example("sk-", "0123456789abcdef" * 2)
 
 
 class Gateway:
-    """A gateway whose state the test sets."""
+    """A gateway with a state that the test sets."""
 
     def __init__(self) -> None:
         self.platforms: Sequence[PlatformState] = [PlatformState("telegram", "up", SINCE)]
@@ -127,7 +127,8 @@ async def test_nothing_else_is_there_and_nothing_can_be_sent() -> None:
 
 
 async def test_many_who_ask_at_once_write_to_the_store_once() -> None:
-    """Anybody can send requests, and a write is expensive. If the store hung, each request would block a thread."""
+    """Requests at the same time share one write: anybody can send requests, and a write is expensive. If the
+    store hangs, only one thread is blocked."""
     gateway, writes, go_on = Gateway(), 0, asyncio.Event()
 
     async def write() -> None:

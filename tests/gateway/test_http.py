@@ -1,4 +1,5 @@
-"""The shared HTTP server starts and stops with its task, and requests cannot exhaust it."""
+"""The shared HTTP server starts and stops together with its task. Requests cannot exhaust its memory or
+connections."""
 
 from __future__ import annotations
 

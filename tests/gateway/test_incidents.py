@@ -1,4 +1,5 @@
-"""Incidents of a chat are stored with it, even if several are recorded at the same time."""
+"""Incidents of a chat are stored with the chat. Incidents that are recorded at the same time do not overwrite
+each other."""
 
 from __future__ import annotations
 

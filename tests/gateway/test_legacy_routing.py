@@ -1,4 +1,4 @@
-"""The chats of an older installation keep their sessions and get their owners, and the import runs once."""
+"""The chats of an older installation keep their sessions and get owners. They are imported only once."""
 
 from __future__ import annotations
 

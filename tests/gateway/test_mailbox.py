@@ -1,4 +1,5 @@
-"""The messages of a chat are processed in order, one at a time; messages during an answer, edits and retractions."""
+"""The messages of a chat are processed in order, one at a time. The tests include messages during an answer,
+edits and retractions."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ async def test_chats_do_not_wait_for_each_other() -> None:
 
 
 async def test_two_chats_in_one_conversation_wait_for_each_other() -> None:
-    """A topic can continue the conversation of its private chat, but not at the same time."""
+    """A topic can continue the conversation of its private chat. The two chats then take turns."""
     topic = ANN._replace(thread_id="3")
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "hello")
@@ -223,7 +224,8 @@ async def test_of_several_edits_only_the_last_is_answered() -> None:
 
 
 class LateGateway(LocalGateway):
-    """A gateway in which creating the agent takes a while. Until then there is no answer to stop."""
+    """A gateway in which creating the agent takes a while. Before the agent exists, there is no answer to
+    stop."""
 
     def agents(self) -> StandardAgentProvider:
         self.asked, self.known = asyncio.Event(), asyncio.Event()
@@ -322,7 +324,7 @@ async def test_what_is_too_large_or_cannot_be_fetched_is_told() -> None:
 async def test_a_file_that_never_comes_uses_up_the_time_of_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The files of all people on a platform share one time limit."""
+    """All files of a message share one time limit."""
     monkeypatch.setattr(received_files, "FETCH_S", 0.1)
 
     async def never() -> bytes:
@@ -542,8 +544,8 @@ async def test_where_a_message_gets_one_answer_it_is_the_one_that_counts(says_mo
 
 
 async def test_a_message_that_was_claimed_without_our_hearing_of_it_is_answered() -> None:
-    """The store fails between the commit and the response, so the gateway does not know that it claimed the
-    message."""
+    """The store fails after the commit and before the response. The gateway therefore does not know that it
+    has claimed the message."""
     async with LocalGateway() as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")
@@ -557,8 +559,8 @@ async def test_a_message_that_was_claimed_without_our_hearing_of_it_is_answered(
 
 @pytest.mark.parametrize("begin", ["/new", "/branch"])
 async def test_what_begins_in_a_private_chat_is_private_whatever_it_comes_out_of(begin: str) -> None:
-    """A person resumes in private a conversation from a group and starts a new one. The new session does not
-    belong to the group."""
+    """In a private chat, a person resumes a conversation from a group and then starts a new one. The new
+    session does not belong to the group."""
     group = in_group(ANN)
     async with LocalGateway() as gateway:
         await gateway.asks(group, "said to all")

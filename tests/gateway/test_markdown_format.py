@@ -1,4 +1,4 @@
-"""Markup in text from outside is shown as plain text in an answer."""
+"""Text from outside is shown in an answer as plain text, even if it contains markup."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xdist_group("synapse")
 
 
 class Gateway:
-    """A running adapter, the events it delivered, and the receipts it gets."""
+    """A running adapter, the events that it has delivered, and the receipts that it gets for them."""
 
     def __init__(self, settings: PlatformSettings, folder: Path) -> None:
         self.adapter = Matrix(settings, folder)
@@ -75,7 +75,7 @@ class Gateway:
 
 
 class Gateways:
-    """The account of the bot, and adapters that use it one after another, as after restarts."""
+    """The account of the bot, and the adapters that use it one after another, as after restarts."""
 
     def __init__(self, synapse: Synapse, account: Account, folder: Path) -> None:
         self.account = account
@@ -118,7 +118,7 @@ async def _dm(person: Person, gateways: Gateways, *, encrypted: bool = False) ->
 
 
 async def _talk(person: Person, gateway: Gateway, gateways: Gateways, *, encrypted: bool = False) -> Source:
-    """Create a private chat with a message."""
+    """Create a private chat that contains a message."""
     await person.say(await _dm(person, gateways, encrypted=encrypted), "hello")
     return (await gateway.hears()).source
 
@@ -296,7 +296,7 @@ async def test_an_encrypted_chat_survives_a_restart(people: People, gateways: Ga
 
 
 def gateways_devices(person: Person, gateways: Gateways) -> list[Any]:
-    """Return the devices of the bot for which a user encrypts."""
+    """Return the devices of the bot for which the client of `person` encrypts messages."""
     return list(person.client.device_store.active_user_devices(gateways.user_id))
 
 

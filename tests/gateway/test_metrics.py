@@ -1,4 +1,4 @@
-"""Metrics are in the documented Prometheus text format, and its own parser reads them."""
+"""Metrics are in Prometheus's documented text format, and Prometheus's own parser can read them."""
 
 from __future__ import annotations
 

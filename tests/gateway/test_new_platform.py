@@ -53,7 +53,7 @@ KEY = "pigeon-ring-0123456789"
 
 @pytest.fixture(autouse=True)
 def pigeon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Create a folder with a declaration, and add the line to the registry."""
+    """Create a folder with the declaration of a new platform, and add its line to the registry."""
     folder = tmp_path / "packages" / "pigeons"
     folder.mkdir(parents=True)
     (folder / "__init__.py").touch()

@@ -1,4 +1,5 @@
-"""Pairing: a code admits one person, once, within its time limit, on its platform. The file does not reveal it."""
+"""Pairing: a code admits one person, once, within a time limit, on one platform. The stored file does not
+reveal the code."""
 
 from __future__ import annotations
 

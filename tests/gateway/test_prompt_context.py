@@ -55,7 +55,7 @@ def facts(text: str) -> dict[str, Any]:
 
 
 def spoken(source: Source, text: str) -> str:
-    """Return the text of a message in a shared session."""
+    """Return the text of a message as it is stored in a shared session."""
     return format_speaker(source) + neutralise_speech(text)
 
 

@@ -1,4 +1,4 @@
-"""Automatic resets: when they are due, for whole years and all changes of clocks, and their notices."""
+"""Automatic resets: their times over whole years, including all clock changes, and their notices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ BOTH = ResetPolicy("both", idle_minutes=90, at_hour=4, timezone="Europe/Berlin")
 
 
 def at(text: str, place: str = "Europe/Berlin") -> float:
-    """Return the time of `2025-03-30 03:00` on local clocks, the first if it occurs twice."""
+    """Return the moment at which local clocks in `place` show `text`, such as `2025-03-30 03:00`. If they
+    show it twice, return the first moment."""
     return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(place)).timestamp()
 
 
@@ -107,8 +108,8 @@ UNUSUAL_DAYS = {
 
 
 def resets_of_a_year(place: str, year: int, hour: int) -> list[datetime]:
-    """Simulate a gateway that checks every half hour, and a chat with a message after each check. Return the
-    local times of the resets."""
+    """Simulate a gateway that checks every half hour and a chat with a message after each check. Return the
+    local times of all resets."""
     policy = ResetPolicy("daily", at_hour=hour, timezone=place)
     moment, end = (int(at(f"{when}-01-01 00:00", place)) for when in (year, year + 1))
     last, resets = moment - HOUR, []
@@ -142,7 +143,8 @@ def test_over_a_year_each_day_has_one_reset_and_a_person_would_agree_with_each(
 
 
 def test_where_an_hour_is_skipped_until_midnight_the_day_ends_with_its_reset() -> None:
-    """In Nuuk, clocks went from Saturday 22:59 to Sunday 00:00, and from Saturday 23:59 back to 23:00."""
+    """In Nuuk, clocks went forward from Saturday 22:59 to Sunday 00:00, so that Saturday had no 23:00. In
+    autumn, they went back from Saturday 23:59 to 23:00."""
     place = ZoneInfo("America/Nuuk")
 
     def four(moment: float) -> Iterator[str]:
@@ -189,7 +191,8 @@ def test_where_an_hour_is_skipped_the_boundary_is_the_first_moment_after_the_gap
 
 
 def lived(policy: ResetPolicy, said: list[str], looks: Iterator[float]) -> list[str]:
-    """Return the resets of a gateway that checks at these times. A reset creates a session without messages."""
+    """Return the resets of a gateway that checks at the times `looks`, in a chat with messages at the times
+    `said`. A reset creates a session without messages."""
     to_come = [at(when) for when in said]
     last, resets = None, []
     for moment in looks:
@@ -214,7 +217,7 @@ def every(minutes: int, begin: str, end: str) -> Iterator[float]:
 
 
 SAID = ["2025-03-24 09:00", "2025-03-24 10:00", "2025-03-26 03:59", "2025-03-26 04:00", "2025-03-29 23:00"]
-"""The week in which clocks in Berlin go forward, in the night to Sunday 30th."""
+"""A week in which clocks in Berlin go forward, in the night before Sunday the 30th."""
 
 
 def test_a_quiet_day_has_no_reset() -> None:
@@ -370,7 +373,8 @@ CHANGES = [
 
 
 def boundaries_seen(begin: float, end: float, hour: int, place: ZoneInfo) -> Iterator[float]:
-    """Check the clock every minute, and return for each day whether it occurred and whether its hour did."""
+    """Read the clock every minute. Yield each moment after `begin` at which the clock reaches or passes
+    `hour` of a day for the first time. A day counts only if the clock has shown it."""
     days, highest = set(), datetime.min  # noqa: DTZ901 - what the clock shows has no zone
     for moment in range(int((begin - 3 * DAY) // MINUTE * MINUTE), int(end) + 1, MINUTE):
         shows = datetime.fromtimestamp(moment, place).replace(tzinfo=None, fold=0)
@@ -385,7 +389,8 @@ def boundaries_seen(begin: float, end: float, hour: int, place: ZoneInfo) -> Ite
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[ResetPolicy, float, float]:
-    """Draw a policy, the time of the last message, and the current time, mostly near changes of clocks."""
+    """Draw a policy, the time of the last message, and the current time. Most times are near clock
+    changes."""
     place, change = draw(st.sampled_from(CHANGES))
     around = datetime.fromisoformat(change).timestamp()
     spans = st.one_of(

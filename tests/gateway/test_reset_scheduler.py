@@ -1,4 +1,4 @@
-"""Resets by time: they happen once after the idle time, the person is told, and they can be undone."""
+"""Resets by time: each happens once after the idle time, the person is told, and the reset can be undone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def clock() -> Iterator[time_machine.Traveller]:
 
 @pytest.fixture(autouse=True)
 def never_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the checks of the scheduler only when a test calls them."""
+    """Turn off the periodic checks of the scheduler. A test runs a check by calling `looks`."""
     monkeypatch.setattr(reset_scheduler, "LOOK_EVERY_S", 1e6)
 
 

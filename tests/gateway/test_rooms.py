@@ -1,4 +1,4 @@
-"""A shared room: memories name the speaker, and nobody can speak for another person."""
+"""A shared room: memories name the speaker, and nobody can pretend to be another speaker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def kept(gateway: LocalGateway, name: str = "MEMORY.md") -> str:
 
 
 async def prompt_for(gateway: LocalGateway, who: Source) -> str:
-    """Return the system prompt of a session that a person begins."""
+    """Return the system prompt of a session that `who` begins."""
     await gateway.asks(who, "/new")
     await gateway.asks(who, "hello")
     return str(gateway.brain.requests[-1].messages[0]["content"])
@@ -207,7 +207,7 @@ def blocks_of(text: str) -> list[str]:
 
 
 def check_spoken_by(text: str, source: Source, *others: Source) -> None:
-    """Check that the text begins with the mark of its speaker and contains no mark of another."""
+    """Check that the text begins with the mark of its speaker and contains no mark of another speaker."""
     assert text.startswith(format_speaker(source))
     for line in (*text.split("\n"), *fold(text).text.split("\n")):
         for other in others:

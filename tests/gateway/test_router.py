@@ -172,7 +172,8 @@ async def test_a_restarted_gateway_tells_that_a_conversation_was_thrown_away() -
 
 
 async def test_only_a_message_begins_another_conversation() -> None:
-    """A chat is also woken for a reset, and again after its last message."""
+    """A chat is woken for a reset, and once more after its last message. Neither begins a new
+    conversation."""
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "hello")
         gateway.db.trash_session(gateway.session_of(ANN))
@@ -206,7 +207,8 @@ async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() 
 
 
 async def test_a_private_chat_is_of_one_person_whoever_else_speaks_in_it() -> None:
-    """A program may send messages of several people under one private chat."""
+    """A program may send messages of several people under the id of one private chat. Each person still has a
+    separate conversation."""
     ann, bob = (who._replace(chat_id="support") for who in (ANN, BOB))
     async with LocalGateway() as gateway:
         await gateway.asks(ann, "my word is OSTRICH")

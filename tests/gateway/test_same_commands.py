@@ -61,7 +61,7 @@ GROUPS = st.one_of(
     st.tuples(NAMES.map("/sessions {}".format), NUMBERS.map("/resume {}".format)),
     st.tuples(SAID.map(lambda number: f"/search {make_text(number)}"), st.just("/resume 1")),
 )
-"""The steps of one person before the other person continues."""
+"""The steps that one person takes before the other person continues."""
 PEOPLE = st.sampled_from([0, 0, 0, 1])
 STEPS = st.lists(st.tuples(PEOPLE, GROUPS), max_size=12)
 
@@ -121,18 +121,18 @@ class StoredConversation(NamedTuple):
     title: str | None
     relation: str | None
     parent: int | None
-    """The index of the conversation that it came from."""
+    """The index of the conversation from which this one was branched or continued."""
     is_ended: bool
     end_reason: str | None
     context: list[tuple[str, str]]
     own: list[tuple[str, bool]]
-    """All of its own messages, and whether each is active."""
+    """The messages that are stored in this conversation itself, each with whether it is active."""
 
 
 class StoredState(NamedTuple):
     conversations: list[StoredConversation]
     live: int | None
-    """The index of the person's current conversation. None if it has no messages."""
+    """The index of the person's current conversation. None if the current conversation has no messages."""
     queued_title: str | None
 
 
@@ -142,14 +142,14 @@ SAME_REASONS = {
     "session_switch": "switch",
     "resumed_other": "switch",
 }
-"""The documented end reasons differ between surfaces."""
+"""The documented end reasons differ between surfaces; these reasons count as equal."""
 ALL_OF = "SELECT id FROM sessions WHERE owner = ? ORDER BY started_at, id"
 NUMBERED = re.compile(r" \(\d+\)$")
 
 
 def read_state(db: SessionDB, owner: str, live_id: str | None, queued_title: str | None) -> StoredState:
-    """Return the sessions of an owner that have messages, oldest first. Empty sessions differ: a chat stores
-    a session and its title before the first message."""
+    """Return the sessions of `owner` that have messages, oldest first. Empty sessions are left out, because
+    they differ: only a chat stores a session and its title before the first message."""
     exported = [
         record for (session_id,) in read_rows(db, ALL_OF, owner) if (record := db.export_session(session_id))
     ]
@@ -182,7 +182,7 @@ def read_state(db: SessionDB, owner: str, live_id: str | None, queued_title: str
 
 
 class Leaving(DummyOutput):
-    """A terminal at which somebody presses Esc at every question."""
+    """A terminal in which a person presses Esc at every question."""
 
     responds_to_cpr = True
 
@@ -194,7 +194,7 @@ class Leaving(DummyOutput):
 
 
 class Person:
-    """A person who does the same in a terminal, with its own store, and in a private chat."""
+    """A person who takes the same steps in a terminal, with a separate store, and in a private chat."""
 
     def __init__(self, source: Source, folder: Path) -> None:
         self.source, self.owner = source, make_principal(source).person
@@ -272,7 +272,8 @@ WORDED = [
     *("/status", "/new " + "x" * 101, "/new"),
 ]
 OF_CHATS = ("Model:", "Since:", "Platform:", "Resets:", "- ", "  ", "1. ", "2. ")
-"""The beginnings of lines that only a chat shows, and of lists, which are tables in the terminal."""
+"""The beginnings of lines that are not compared: lines that only a chat shows, and lists, which the terminal
+shows as tables."""
 
 
 async def test_both_surfaces_say_the_same(tmp_path: Path) -> None:
@@ -293,7 +294,8 @@ async def test_both_surfaces_say_the_same(tmp_path: Path) -> None:
 
 
 def remove_markup(text: str) -> str:
-    """Return the words without Markdown, quotation marks, layout and ids, which differ."""
+    """Return the words of `text` without Markdown, quotation marks, layout and ids, which differ between the
+    surfaces."""
     bare = re.sub(r"\\(?=\W)|[`*“”\u2060]", "", text)
     return " ".join(re.sub(r"\d{8}_\d{6}_[0-9a-f]+", "id", bare).split())
 

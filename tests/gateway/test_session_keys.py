@@ -147,7 +147,8 @@ def test_names_and_topics_make_no_other_chat(name: str) -> None:
 
 
 def first_come(chats: list[Chat]) -> dict[str, Chat]:
-    """Return the keys of the chats in the order in which they appear."""
+    """Give the chats keys in the given order, and return the chats by key. Of two chats with the same
+    documented key, only the first gets that key."""
     rows: dict[str, Chat] = {}
     for chat in chats:
         if chat not in rows.values():
@@ -202,7 +203,7 @@ def test_no_id_can_be_written_like_a_mark() -> None:
 
 
 def opened(db: SessionDB, chat: Chat) -> Route:
-    """Return the routing row of a chat, and create it as the gateway does if it is missing."""
+    """Return the routing row of a chat. If it is missing, create it as the gateway does."""
     route = db.routing.find(*chat)
     if route is not None:
         return route

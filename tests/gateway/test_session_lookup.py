@@ -66,7 +66,8 @@ async def test_where_a_chat_is_can_be_told_from_what_is_stored(
 
 
 async def test_a_chat_that_was_begun_in_another_place_is_told_by_its_row(db: SessionDB) -> None:
-    """The origin of a session that came from elsewhere is not this chat, so the routing row decides."""
+    """The origin of the session names another chat, so only the routing row shows that the session belongs to
+    this chat."""
     places = SessionLookup(db, Keying())
     key = await places.ensure_key(ANN)
     other = await places.ensure_session(await places.ensure_key(in_group(ANN)), in_group(ANN))

@@ -138,9 +138,10 @@ def test_an_entry_is_updated_with_every_message_and_the_others_stay(db: SessionD
 
 
 async def test_a_follower_sees_within_a_second_what_any_process_does(db: SessionDB, folder: Path) -> None:
-    """Messages, new chats and moved chats are noticed without a call.
+    """Messages, new chats and moved chats are noticed without a call to the follower.
 
-    The pauses of the follower are shorter than a second. The work between them depends on the machine.
+    The test checks that the pauses of the follower are shorter than a second. The time of the work between
+    them depends on the machine and is not checked.
     """
     assert sessions_json.LOOK_EVERY_S + sessions_json.LEAST_PAUSE_S < 1.0
     chat = begun(db, key=KEY)

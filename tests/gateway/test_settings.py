@@ -407,7 +407,8 @@ def test_a_key_is_known_by_its_path_and_by_its_variable() -> None:
 
 
 def test_a_secret_must_be_named_as_one() -> None:
-    """Settings are hidden by their names at any depth. A secret under another name would be shown."""
+    """A setting is hidden if its name is that of a secret, at any depth. A secret under another name would be
+    shown, so such a declaration is refused."""
 
     class Options(Section, frozen=True):
         pin: Annotated[str, Setting(TEXT, "a secret", is_secret=True)] = ""

@@ -86,7 +86,8 @@ def test_every_part_fits_and_none_is_empty(text: str, longest: int, measure: Mea
 
 @given(ANY, LONGEST, MEASURES)
 def test_what_is_not_in_a_part_is_whitespace(text: str, longest: int, measure: Measure) -> None:
-    """The bodies are slices of the text, in order, with only whitespace between them."""
+    """The parts without what was added are slices of the text, in order. Only whitespace is missing between
+    them."""
     at = 0
     for piece in split_pieces(text, longest, measure):
         found = text.index(piece.body, at)
@@ -97,7 +98,8 @@ def test_what_is_not_in_a_part_is_whitespace(text: str, longest: int, measure: M
 
 @given(ANY, LONGEST, MEASURES)
 def test_what_is_added_to_a_part_is_what_was_cut(text: str, longest: int, measure: Measure) -> None:
-    """A closed fence is opened again in the next part with the line that opened it in the text."""
+    """If a code fence is closed at the end of a part, the next part opens it again with the line that opened
+    it in the text."""
     found = split_pieces(text, longest, measure)
     for earlier, later in pairwise(found):
         if earlier.after:
@@ -314,8 +316,8 @@ def test_a_measure_that_does_not_only_add_up_is_kept_to() -> None:
     ],
 )
 def test_the_work_grows_with_the_text_and_not_with_its_square(unit: str) -> None:
-    """Measured in calls of the length function and the size of their arguments, which do not depend on the
-    machine."""
+    """The work is measured in calls of the length function and the size of their arguments, which do not
+    depend on the machine."""
     asked = 0
 
     def measure(text: str) -> int:

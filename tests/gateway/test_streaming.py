@@ -31,7 +31,7 @@ EDITS = Capabilities(max_length=200, edits=True, edit_every=2.0)
 def run_answer(
     adapter: FakeAdapter, answer: Callable[[LiveMessage], Awaitable[None]], *, stream: bool = True
 ) -> str | None:
-    """Run an answer in simulated time and return the result of `finish`."""
+    """Stream `answer` in simulated time and return the result of `finish`."""
 
     async def work() -> str | None:
         clock = asyncio.get_running_loop().time

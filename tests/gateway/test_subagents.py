@@ -30,7 +30,7 @@ class WireGateway(LocalGateway):
         return StandardAgentProvider(StandardFactory())
 
     def children(self, who: Source) -> list[dict[str, Any]]:
-        """Return the sessions of the subagents of a person's conversation."""
+        """Return the sessions of all subagents of the conversation of `who`."""
         rows = self.db.search_sessions(limit=100)
         return [row for row in rows if row["parent_session_id"] == self.session_of(who)]
 

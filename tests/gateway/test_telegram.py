@@ -74,7 +74,7 @@ def made(server: TelegramServer, folder: Path, **more: Any) -> Telegram:
 
 @asynccontextmanager
 async def running(adapter: Telegram) -> AsyncIterator[Heard]:
-    """Run the adapter and return the events that it receives."""
+    """Run the adapter and return the events that it delivers."""
     heard: Heard = asyncio.Queue()
 
     async def receive(event: Event, offered: Sequence[OfferedFile]) -> Receipt:
@@ -461,7 +461,8 @@ async def test_what_was_not_accepted_at_kill_9_comes_again(server: TelegramServe
 
 
 async def test_twice_and_out_of_order(server: TelegramServer, adapter: Telegram) -> None:
-    """A message that is delivered twice has the same id both times. Messages of one delivery are put in order."""
+    """A message that is delivered twice has the same id both times. Messages that are delivered together are
+    sorted."""
     alice = server.person("Alice")
     first, second = (server.say(alice, text, delivered=False) for text in ("first", "second"))
     server.deliver(second)

@@ -45,7 +45,7 @@ def offers_choices(adapter: Telegram) -> OffersChoices:
 
 
 class Heard:
-    """A running adapter and the events that it receives."""
+    """A running adapter and the events that it delivers."""
 
     def __init__(self, server: TelegramServer, adapter: Telegram, state: str) -> None:
         self.server, self.adapter, self.state = server, adapter, state
@@ -178,7 +178,7 @@ class TelegramGateway:
         await asyncio.to_thread(self.db.close)
 
     async def asked(self, subject: str) -> Sent:
-        """Return the message that asks Ann."""
+        """Make the model call the tool with `subject`. Return the message that asks Ann for the approval."""
         self.server.say(self.ann, f"use ask {json.dumps({'subject': subject})}")
         await self.server.until(lambda: any(one.buttons for one in self.server.sent))
         return next(one for one in self.server.sent if one.buttons)
@@ -251,7 +251,8 @@ async def test_buttons_of_before_a_restart_are_dead_and_go_away(
 
 
 async def test_a_poll_whose_client_has_left_takes_no_update(server: TelegramServer) -> None:
-    """An update that was not delivered must not count as seen, because a higher offset would acknowledge it."""
+    """An update that was not delivered must not count as delivered, because the next higher offset would
+    acknowledge it."""
     ann = server.person("Ann")
     first = server.say(ann, "first", delivered=False)
     async with httpx.AsyncClient(trust_env=False, base_url=f"{server.base_url}{server.token}/") as client:

@@ -1,4 +1,5 @@
-"""Transcripts match the store whatever happens to either, and a store can be rebuilt from them alone."""
+"""Transcripts match the store, whatever changes the store or the files. A store can be rebuilt from
+transcripts alone."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def lines(folder: Path, session_id: str) -> list[dict[str, Any]]:
 
 
 def again(home: Path, folder: Path, into: str = "again.db") -> SessionDB:
-    """Return the rebuilt store. Runs `rebuild` in this process, which is faster than the command."""
+    """Return a store rebuilt from the transcripts. `rebuild` is called in this process, which is faster than
+    the command."""
     target = home / into
     values = {"from_transcripts": True, "folder": folder, "into": target, "dry_run": False, "store": None}
     values["trusted"] = True
@@ -263,7 +265,7 @@ def test_a_deleted_session_is_not_written_again_and_does_not_come_back(
 def test_whoever_deletes_while_others_write_leaves_no_file_behind(
     db: SessionDB, transcripts: Transcripts, folder: Path
 ) -> None:
-    """The writer creates files for sessions while they are being deleted, repeatedly."""
+    """Sessions are deleted again and again while the writer creates files for them."""
     ended = threading.Event()
 
     def write() -> None:
@@ -429,7 +431,8 @@ def test_two_processes_that_write_the_same_files_write_nothing_twice(
 def test_a_replaced_message_is_noticed_where_nothing_else_tells(
     home: Path, db: SessionDB, transcripts: Transcripts, folder: Path
 ) -> None:
-    """The number of messages and the newest timestamp stay the same."""
+    """A replaced message is noticed although the number of messages and the newest timestamp stay the
+    same."""
     chat = begun(db)
     for text in ("one", "two"):
         db.append_message(chat, "user", text, timestamp=1_700_000_000.0)

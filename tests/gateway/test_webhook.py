@@ -1,4 +1,4 @@
-"""The webhook over real HTTP: access, the ways of an answer, and restarts."""
+"""The webhook over real HTTP: access, the ways in which an answer is delivered, and restarts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ SECRET = "correct horse battery staple"
 
 
 class Core:
-    """Accepts messages into a real inbox, and answers immediately or when the test requests it."""
+    """Stands for the gateway. It accepts messages into a real inbox, and answers immediately or when the test
+    allows it."""
 
     def __init__(self, db: SessionDB) -> None:
         self._db = db
@@ -547,7 +548,8 @@ async def test_of_a_signature_that_cannot_be_good_the_body_is_not_read(
 async def test_bodies_of_strangers_share_little_memory_and_small_messages_still_come_in(
     core: Core, folder: Path
 ) -> None:
-    """The signature has a valid form, and only the body shows that it is wrong."""
+    """The signature has a valid form, so the server must read the body to find out that the signature is
+    wrong."""
     set_limits(Limits(bodies_mb=2))
     head = f"POST /webhook HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: sha256={ZEROS}\r\n"
     async with running(core, folder) as address, client_of(address) as client:
@@ -1044,7 +1046,8 @@ async def test_what_was_sent_cannot_be_changed(folder: Path) -> None:
 
 @asynccontextmanager
 async def _asked(core: Core, folder: Path, url: str) -> AsyncIterator[tuple[Webhook, Source]]:
-    """Return a message whose answer goes to this address."""
+    """Accept a message whose answer goes to the callback address `url`. Return the webhook and the source of
+    the message."""
     core.echoes = False
     host = httpx2.URL(url).netloc.decode()
     async with running(core, folder, callback_hosts=[host]) as address, client_of(address) as client:

@@ -1,4 +1,5 @@
-"""WhatsApp identifies a person by telephone number and by LID. If the mapping is known, both are the same person."""
+"""WhatsApp identifies a person by telephone number or by LID. If it is known which two belong together, both
+mean the same person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Active time: between two messages of a session at most ten minutes apart, each moment once."""
+"""Active time: the time between two consecutive messages of a session that are at most ten minutes apart.
+Time that is active in several sessions counts once."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ SESSIONS = st.lists(TIMES, max_size=5)
 
 
 def list_moments(times: list[int]) -> set[int]:
-    """Return every active second of a session, computed directly from the definition."""
+    """Return every active second of a session, computed directly from the definition of active time."""
     return {
         moment
         for before, after in pairwise(sorted(times))

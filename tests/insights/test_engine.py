@@ -1,5 +1,5 @@
-"""The report compared with a simple recount: documented keys and rules, and costs that are never counted
-twice or as zero."""
+"""The report is compared with a simple recount: documented keys and rules. No cost is counted twice, and an
+unknown cost does not count as zero."""
 
 from __future__ import annotations
 
@@ -440,7 +440,8 @@ def _compare(told: dict[str, Any], made: list[dict[str, Any]]) -> None:
 
 
 def _cost(used: dict[str, Any]) -> float | None:
-    """Return the cost of a call by the documented rules: billed, else included, else estimated, else unknown."""
+    """Return the cost of a call by the documented rules. The first of these that applies counts: billed,
+    included, estimated, unknown."""
     if used["actual_cost_usd"] is not None:
         return float(used["actual_cost_usd"])
     if used["cost_status"] == "included":

@@ -1,4 +1,5 @@
-"""Fixtures of the tests of the documented interface: a store for many examples, and short ways to fill it."""
+"""Fixtures of the tests of the documented interface: one store for many examples, and functions that fill
+it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
-    """Open one store for all examples of a property. Each example uses its own session with `new_id`."""
+    """Open one store for all examples of a property. With `new_id`, each example uses its own session."""
     with SessionDB(tmp_path_factory.mktemp("shelf") / "state.db", durability="normal") as store:
         yield store
 
@@ -52,7 +53,8 @@ def say(db: SessionDB, session_id: str, *texts: str, source: str = "cli", **fiel
 
 
 def compress(db: SessionDB, parent: str, child: str, *texts: str, **fields: Any) -> str:
-    """Do what a compression does: end the parent and create the child that continues it."""
+    """End `parent` by compression and create the session `child` that continues it. Return the id of the
+    child."""
     db.end_session(parent, "compression")
     say(db, child, *texts, parent_session_id=parent, **fields)
     return child

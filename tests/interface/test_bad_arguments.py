@@ -1,4 +1,4 @@
-"""Invalid arguments cause one clear error of our own classes, and nothing is written."""
+"""An invalid argument causes one clear error of this project's error classes, and nothing is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Clocks go backwards, stop, or are wrong by years. Messages are in the order in which the store accepted them."""
+"""Clocks go backwards, stop, or are wrong by years. Messages stay in the order in which the store accepted
+them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def a(db: SessionDB) -> SessionDB:
 
 
 def stored(db: SessionDB, content: Any) -> Any:
-    """Store this content and return what is read back."""
+    """Store `content` in a message and return what is read back."""
     session_id = db.create_session(new_id(), "cli")
     db.append_message(session_id, "user", content)
     (read,) = contents(db.get_messages(session_id))

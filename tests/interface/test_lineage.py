@@ -1,4 +1,5 @@
-"""Families: continuations are recorded when they are created, and followed to the last session."""
+"""Families: a continuation is recorded when it is created, and the continuations are followed to the last
+session."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def chain(db: SessionDB) -> SessionDB:
 
 
 def three(db: SessionDB) -> None:
-    """Create three conversations in order. The first was active last."""
+    """Create three conversations one after another. The first one was used last."""
     for nth, (name, source) in enumerate([("a", "cli"), ("b", "telegram"), ("c", "discord")]):
         db.create_session(name, source, started_at=100.0 + nth)
         db.append_message(name, "user", name, timestamp=300.0 - nth)

@@ -37,7 +37,7 @@ class Known:
 
 
 class Rules:
-    """Applies verbs to the store and to a model of it."""
+    """Applies every verb both to the store and to a simple model of the store."""
 
     def __init__(self, db: SessionDB) -> None:
         self.db = db

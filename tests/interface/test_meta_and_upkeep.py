@@ -1,4 +1,4 @@
-"""Small values beside the sessions, and the release of free space."""
+"""Small values that are stored beside the sessions, and the release of free space."""
 
 from __future__ import annotations
 

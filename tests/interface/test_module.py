@@ -1,4 +1,4 @@
-"""The other names of `hermes_state`: its constants, and the messages when the store is not available."""
+"""The other names in `hermes_state`: its constants, and the messages for a store that is not available."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def stamps(db: SessionDB, session_id: str) -> list[tuple[int, float, Any]]:
 
 @pytest.fixture
 def three(db: SessionDB) -> SessionDB:
-    """Open a store with the session "a" of three old messages with different times."""
+    """Open a store with a session "a" that has three old messages with different times."""
     db.create_session("a", "cli")
     for nth, text in enumerate(["one", "two", "three"]):
         db.append_message("a", "user", text, timestamp=100.0 + nth)

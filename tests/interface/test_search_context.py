@@ -1,4 +1,4 @@
-"""The context of a found message: the previous message, itself, and the next."""
+"""The context of a found message: the message before it, the message itself, and the message after it."""
 
 from __future__ import annotations
 

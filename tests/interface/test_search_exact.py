@@ -114,7 +114,7 @@ EVERYTHING = 100_000
 
 
 def column(value: Any) -> str | None:
-    """Return a value as another program would write it into its column."""
+    """Return `value` as another program would write it into its column."""
     if value is None or isinstance(value, str):
         return value
     return "\x00json:" + json.dumps(value)

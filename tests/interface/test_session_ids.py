@@ -1,4 +1,5 @@
-"""Finding a session by a prefix of its id: an exact match first, else the only match."""
+"""Finding a session by a prefix of its id. An exact id comes first; otherwise the prefix must match only one
+session."""
 
 from __future__ import annotations
 

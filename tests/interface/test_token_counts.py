@@ -1,4 +1,4 @@
-"""Token counts and costs are added, or set if the caller knows the total."""
+"""Token counts and costs are added to the stored values, or replace them if the caller knows the total."""
 
 from __future__ import annotations
 

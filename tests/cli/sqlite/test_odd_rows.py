@@ -1,4 +1,4 @@
-"""Commands show any values that another program stored in the rows."""
+"""Commands can show rows with any values that another program has stored."""
 
 from __future__ import annotations
 

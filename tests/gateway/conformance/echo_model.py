@@ -18,7 +18,8 @@ from tests.agent.openai_server import Asked, ModelServer, Reply, calls, chunk, s
 NAMING = "Name a conversation."
 """The beginning of a request for a title."""
 WISH = re.compile(r"(hold|long|remove)(?: \w+)?? (\w+)\Z")
-"""The pattern applies to the end of the prompt, because earlier unanswered messages come before it."""
+"""The pattern is searched at the end of the prompt, because the prompt can begin with earlier unanswered
+messages."""
 DONE = b"data: [DONE]\n\n"
 
 
@@ -47,11 +48,11 @@ class EchoModel(ModelServer):
         return Reply([half, self._gates[word], rest, chunk({}, "stop"), DONE])
 
     def let_go(self, word: str) -> None:
-        """Release the answer with this word. Later answers with this word are not held."""
+        """Release the held answer for `word`. Later answers for the same word are not held."""
         self._gates[word].set()
 
     def asked(self, word: str) -> list[Asked]:
-        """Return the requests whose last message contains this word, except requests for titles."""
+        """Return the requests whose last message contains `word`, without requests for titles."""
         return [
             one
             for one in list(self.requests)

@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 class Gateway:
     def __init__(self, folder: Path, stage: Stage, model: EchoModel, **settings: Any) -> None:
-        """`settings` are the settings of the platform in addition to those that the stage needs."""
+        """`settings` are added to the platform settings that `stage` needs."""
         self.home, self._log, self._stage = folder / "home", folder / "log", stage
         self.person = folder / "person"
         for made in (self.home, self.person):
@@ -74,7 +74,7 @@ class Gateway:
         self._process.wait()
 
     def terminate(self) -> None:
-        """Terminate the process as systemd does. Return when it has begun to stop."""
+        """Terminate the process as systemd does. Return as soon as it has begun to stop."""
         assert self._process is not None
         before = len(self.log)
         self._process.send_signal(signal.SIGTERM)
@@ -86,7 +86,7 @@ class Gateway:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Suspend the process. It does not notice the suspension."""
+        """Suspend the process while the block runs. The process itself does not notice."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -142,18 +142,19 @@ class Gateway:
             return [(row["role"], _text(row["content"])) for row in db.get_messages(session)]
 
     def waiting(self, key: str) -> int:
-        """Return the number of messages of a chat that are not finished, including the one in work."""
+        """Return the number of unfinished messages of a chat, including the one that is being processed."""
         with self.store() as db:
             return len(db.inbox.list_waiting(key))
 
     def has_noted_preview(self, key: str) -> bool:
-        """Return whether the id of the preview message is stored, so that it is known after a crash."""
+        """Return whether the id of the preview message is stored. Only then can the next process find the
+        preview after a crash."""
         with self.store() as db:
             route = db.routing.get(key)
             return route is not None and "preview" in route.entry
 
     def knows_of(self, word: str) -> bool:
-        """Return whether a word occurs anywhere in the home: in a table, an index, a mirror or a log."""
+        """Return whether `word` occurs anywhere in the home: in a table, an index, a mirror or a log."""
         files = [path for path in self.home.rglob("*") if path.is_file()]
         return any(word.encode() in _bytes_of(path) for path in (*files, self._log))
 
@@ -175,7 +176,7 @@ def _text(content: Any) -> str:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """Return the content of a file, or nothing if it was replaced while it was read."""
+    """Return the content of a file, or no bytes if the file was replaced while it was read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

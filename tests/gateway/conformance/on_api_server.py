@@ -1,4 +1,5 @@
-"""The API server, with programs that use the real OpenAI client. Each has its own key and names its conversation."""
+"""The API server, used by programs through the real OpenAI client. Each program has its own key and names its
+conversation."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.ports import reserve_port
 SESSION = "X-Hermes-Session-Id"
 MOST_PEOPLE = 40
 MOST_RETRIES = 20
-"""The client retries by itself, with increasing delays."""
+"""How often the client retries by itself, with increasing delays."""
 
 
 class OnApiServer(Stage):

@@ -143,7 +143,8 @@ class OnMatrix(Stage):
         return room
 
     async def _said(self, guest: Guest, where: Where, text: str, *files: File) -> Said:
-        """Send a message. In a group it is addressed to the bot, which ignores other messages."""
+        """Send a message. In a group, the text is addressed to the bot, because the bot ignores other
+        messages."""
         for file in files:
             kind = "m.image" if file.media_type.startswith("image/") else "m.file"
             sent = await guest.attach(

@@ -131,7 +131,8 @@ class OnTelegram(Stage):
     def _saying(
         self, person: Person, where: Where, text: str, *files: File, delivered: bool = True
     ) -> Callable[[], Json]:
-        """Return the text of a message. In a group it is addressed to the bot, which ignores other messages."""
+        """Return a function that sends a message. In a group, the text is addressed to the bot, because the
+        bot ignores other messages."""
         addressed = text if where.kind == "dm" or text.startswith("/") else f"@{BOT_NAME} {text}"
         file = files[0] if files else None
         picture = file is not None and file.media_type.startswith("image/")

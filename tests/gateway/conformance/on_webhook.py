@@ -115,7 +115,7 @@ class Asking(Stage):
 
 
 class CalledBack(Asking):
-    """A program that receives its answers at a callback address, and can be unavailable when one arrives."""
+    """A program that receives answers at a callback address. It can be unavailable when an answer arrives."""
 
     can = Asking.can | {stage.LATER, stage.LIMITS, stage.SWALLOWS, stage.RECONNECTS}
 
@@ -162,7 +162,7 @@ class CalledBack(Asking):
         super().close()
 
     def called_back(self, told: Json) -> int:
-        """Return the status for a callback of the gateway. 0 means no response."""
+        """Handle a callback of the gateway. Return the HTTP status to respond with; 0 means no response."""
         if self._limits:
             self._limits -= 1
             return 429

@@ -25,7 +25,7 @@ STRANGERS = "strangers"
 """People without access."""
 PAIRING = "pairing"
 LATER = "later"
-"""An answer arrives even if nobody waits for it, and also after a restart."""
+"""An answer is delivered even if no client waits for it, and even after a restart."""
 TWICE = "twice"
 """A message can arrive twice, and messages can arrive out of order."""
 LIMITS = "limits"
@@ -35,7 +35,7 @@ SWALLOWS = "swallows"
 """A message can arrive without a confirmation."""
 COMMANDS = "commands"
 FILES = "files"
-"""Files of any kind. Every platform accepts pictures."""
+"""Files of any kind can be sent. (Pictures can be sent on every platform.)"""
 ASKS_AGAIN = "asks again"
 """A client that loses its connection while it waits for an answer sends the request again."""
 PREVIEWS = "previews"
@@ -64,16 +64,16 @@ class File(NamedTuple):
 
 
 Said = Any
-"""A sent message, in a form that the stage recognises."""
+"""A message that was sent, in a form that the stage can use to refer to it again."""
 
 
 class Stage(ABC):
-    """A platform and the people on it. Methods for features that are not in `can` need not be implemented."""
+    """A platform and the people on it. A method need not be implemented if its feature is not in `can`."""
 
     platform: str
     can: frozenset[str]
     max_length: int
-    """The largest length of a message."""
+    """The largest length of a message on the platform."""
     idempotent: bool
     """Whether a message that is sent twice is shown once."""
 
@@ -114,7 +114,7 @@ class Stage(ABC):
         self._lacks("second deliveries")
 
     def deliver_reversed(self, person: Person, where: Where, first: str, second: str) -> None:
-        """Deliver the second message first. Deliver the first when the gateway has accepted the second."""
+        """Deliver `second` first. Deliver `first` when the gateway has accepted `second`."""
         self._lacks("another order")
 
     # Failures
@@ -147,7 +147,8 @@ class Stage(ABC):
         """Return the messages of the agent in a chat, in order, each in its current state."""
 
     def session_id(self, where: Where) -> str | None:
-        """Return the session of a chat on a platform without chats, which reports it. Otherwise None."""
+        """Return the session id that the platform has reported for `where`. None if the platform reports no
+        session ids."""
         return None
 
     @abstractmethod
@@ -158,7 +159,7 @@ class Stage(ABC):
 
 
 def until(condition: Callable[[], T], what: Callable[[], object] = lambda: "") -> T:
-    """Wait until the condition returns a true value, and return that value. `what` is printed on a timeout."""
+    """Wait until `condition` returns a true value, and return that value. On a timeout, `what` is printed."""
     patience = time.monotonic() + PATIENCE_S
     while not (found := condition()):
         if time.monotonic() > patience:

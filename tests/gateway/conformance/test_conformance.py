@@ -1,4 +1,5 @@
-"""The behaviour of every platform as people on it see it. Only the text of the model is simulated."""
+"""The behaviour of every platform, as people on the platform see it. Only the text of the model is
+simulated."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ WORDS = count(1)
 
 
 def needs(*features: str) -> Callable[[Scenario], Scenario]:
-    """Generate a scenario only for platforms that have these features."""
+    """Return a decorator that generates a scenario only for platforms that have all of these features."""
 
     def marked(scenario: Scenario) -> Scenario:
         scenario.needs = frozenset(features)  # type: ignore[attr-defined]
@@ -102,7 +103,8 @@ def answers(stage: Stage, where: Where, *expected: str) -> None:
 
 
 def settled(stage: Stage, gateway: Gateway, person: Person, where: Where) -> None:
-    """Wait until earlier messages are finished: send another message and wait for its answer."""
+    """Wait until all earlier messages are finished. For this, send another message and wait for its
+    answer."""
     word = f"barrier{next(WORDS)}"
     stage.say(person, where, word)
     until(lambda: any(word in text for text in stage.heard(where)), lambda: gateway.log)
@@ -536,8 +538,8 @@ def test_an_answer_is_stopped(stage: Stage, gateway: Gateway, model: EchoModel, 
 
 
 def asks_to_remove(stage: Stage, gateway: Gateway, owner: Person, word: str) -> tuple[str, Path]:
-    """Make a person the owner and send a message that asks for the removal of a folder. Return (name of the
-    request, folder)."""
+    """Make `owner` the owner and send a message in which the model asks to remove a folder. Return (name of
+    the approval request, folder)."""
     here, folder = stage.dm(owner), gateway.person / word
     folder.mkdir()
     stage.say(owner, here, f"/pair {gateway.command('gateway', 'pair', stage.platform, '--owner')['code']}")
@@ -608,7 +610,8 @@ def test_what_comes_meanwhile_waits_its_turn(
 
 @pytest.fixture
 def busy(model: EchoModel, tmp_path: Path) -> Iterator[Callable[[str], tuple[Stage, Gateway]]]:
-    """Run a gateway with a setting for messages that arrive during an answer."""
+    """Return a function that runs a gateway with the given setting for messages that arrive during an
+    answer."""
     with ExitStack() as running:
 
         def start(policy: str) -> tuple[Stage, Gateway]:

@@ -1,4 +1,4 @@
-"""Session keys if another program deletes rows."""
+"""Session keys after another program has deleted rows."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ def test_the_write_ahead_log_and_its_index_lie_beside_the_file(home: Path) -> No
 
 
 def test_no_connection_makes_a_plan_anew_for_each_value(db: SessionDB) -> None:
-    """Some builds of SQLite plan again when bound values change, which costs more than most statements."""
+    """Some builds of SQLite make a new plan when bound values change. This costs more than most statements
+    do, so it is turned off."""
     say(db, "a", "hello")
     engine = db._engine
     assert isinstance(engine, SqliteEngine)
@@ -69,7 +70,8 @@ def files_beside(path: Path) -> dict[str, bytes]:
 
 
 def make_newer(path: Path, *, with_log: bool) -> None:
-    """Create a store whose version is one higher than any known version, optionally only in its log."""
+    """Create a store whose version is one higher than any known version. With `with_log`, only the log
+    contains that version."""
     SessionDB(path).close()
     source = path.with_name("source.db")
     path.rename(source)
@@ -89,7 +91,8 @@ def make_newer(path: Path, *, with_log: bool) -> None:
 @pytest.mark.parametrize("with_log", [False, True])
 @pytest.mark.parametrize("seen_before", [False, True])
 def test_a_newer_version_is_refused_untouched(tmp_path: Path, with_log: bool, seen_before: bool) -> None:
-    """The marks in the header are ours, but the version is newer, possibly only in the log."""
+    """The header of the file has our marks, but its version is newer. The newer version may be only in the
+    log."""
     path = tmp_path / "state.db"
     make_newer(path, with_log=with_log)
     before = files_beside(path)
@@ -103,8 +106,8 @@ def test_a_newer_version_is_refused_untouched(tmp_path: Path, with_log: bool, se
 
 @pytest.mark.parametrize("verb", ["create_session", "append_message", "get_session", "search_messages"])
 def test_a_newer_version_is_seen_by_whoever_had_the_store_before(tmp_path: Path, verb: str) -> None:
-    """The version can change without the schema. A process that has cached the schema checks the version at
-    its first use."""
+    """The version can change although the schema stays the same. A process that has cached the schema
+    therefore checks the version again at its first use of the store."""
     path = tmp_path / "state.db"
     with SessionDB(path) as db:
         say(db, "a", "hello")

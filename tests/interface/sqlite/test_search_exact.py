@@ -1,4 +1,4 @@
-"""Results stay exact if programs replace rows, for which SQLite fires no DELETE trigger."""
+"""Search results stay exact if programs replace rows. SQLite fires no DELETE trigger for a replaced row."""
 
 from __future__ import annotations
 
