@@ -44,8 +44,8 @@ def main() -> None:
 
 
 def report(what: str, stores: dict[str, SessionDB], work: Callable[[SessionDB, random.Random], int]) -> None:
-    """Print the median time per operation. The stores alternate, so that other load on the machine affects
-    both."""
+    """Print the median time per operation for each store. The operations alternate between the stores, so
+    that other load on the machine affects all of them."""
     took: dict[str, list[float]] = {name: [] for name in stores}
     for at in range(ROUNDS):
         for name, db in stores.items():

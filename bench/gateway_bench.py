@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 
 class QuickModel:
-    """Answers at once, with the text of the prompt."""
+    """A model that answers at once, with the text of the prompt."""
 
     name, provider, base_url, context_window = "quick", "bench", None, 128_000
 

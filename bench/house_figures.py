@@ -180,8 +180,8 @@ def imports(name: str, tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
 
 
 def list_dialect(trees: dict[str, ast.Module]) -> tuple[list[str], int]:
-    """Return the functions, attributes and variables named with a word of the old dialect, and count
-    variables named `one`.
+    """Return the functions, attributes and variables whose names contain a word of the old dialect, and the
+    number of variables named `one`.
 
     Constants and variables inside comprehensions are left out.
     """
@@ -209,7 +209,7 @@ def list_dialect(trees: dict[str, ast.Module]) -> tuple[list[str], int]:
 
 
 def measure(program: str, source: Path) -> list[str]:
-    """Return the names that a program prints about the code in a folder."""
+    """Run `program` on the code in the folder `source`. Return the names that it prints."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, "-c", program, str(source), str(Path(folder) / "state.db")],

@@ -27,7 +27,7 @@ TEXT = "the retry budget is three attempts, then tell the person what happened a
 
 
 def threads_rate(folder: Path, threads: int, messages: int) -> float:
-    """Return the durable appends per second of all threads together."""
+    """Return how many durable appends per second all threads achieve together."""
     with SessionDB(folder / f"threads-{threads}.db") as db:
         for number in range(threads):
             db.create_session(f"s{number}", "cli")
@@ -46,7 +46,8 @@ def threads_rate(folder: Path, threads: int, messages: int) -> float:
 
 
 def fill(path: Path, messages: int) -> int:
-    """Create a store with this many messages in sessions of 50. Return the bytes of text in it."""
+    """Create a store with `messages` messages, in sessions of 50. Return the number of bytes of text in
+    it."""
     size = 0
     with SessionDB(path, durability="normal") as db:
         for at in range(messages):

@@ -57,10 +57,10 @@ def oracle_matches(query: str, message: dict[str, Any]) -> bool:
 
 
 def read_query(query: str) -> list[str | tuple[str, bool]]:
-    """Return the tokens of a query: operators as strings, words and phrases as (text, whether a star
-    followed).
+    """Return the tokens of a query: operators as strings, and words and phrases as (text, whether a star
+    follows).
 
-    Parts without a meaning are left out.
+    Parts of the query that have no meaning are left out.
     """
     items: list[str | tuple[str, bool]] = []
     while query:
@@ -109,7 +109,7 @@ def leaf_matches(leaf: tuple[str, bool], fields: list[str]) -> bool:
 
 
 def part_matches(part: str, fields: list[str]) -> bool:
-    """Return whether the text between two stars matches."""
+    """Return whether one of the fields contains `part` (the query `*part*`)."""
     plain = without_diacritics(part)
     tokens = tokens_of(plain)
     literal = one_space(fold(part))
@@ -120,7 +120,8 @@ def part_matches(part: str, fields: list[str]) -> bool:
 
 
 def sequences_of(field: str) -> list[list[str]]:
-    """Return the tokens of a field, and the parts of each of its identifiers."""
+    """Return the tokens of a field as one list, and the parts of each identifier in the field as further
+    lists."""
     tokens = tokens_of(without_diacritics(field))
     identifiers = [camel_parts(token) for token in tokens if len(token) <= LONGEST]
     sequences = [tokens, *[parts for parts in identifiers if len(parts) > 1]]

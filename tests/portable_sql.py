@@ -1,4 +1,4 @@
-"""Finds SQL that only SQLite understands. Statements are checked word by word and are not run."""
+"""Finds SQL that only SQLite understands. The words of a statement are checked; the statement is not run."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Edit(NamedTuple):
     path: str
     before: str
     after: str
-    """`…` stands for omitted text. Alone on a line, it stands for any number of lines."""
+    """`…` stands for omitted text. A line with only `…` stands for any number of lines."""
 
     def apply(self, root: Path) -> None:
         file = root / self.path
@@ -120,8 +120,8 @@ def _read_commands(body: str) -> Iterator[tuple[str, str]]:
 
 
 def matches(expected: str, output: str) -> bool:
-    """Return whether the output of a command matches the page. `…` matches any text, and alone on a line any
-    number of lines."""
+    """Return whether the output of a command matches the page. `…` matches any text; a line with only `…`
+    matches any number of lines."""
     return re.fullmatch(make_pattern(expected), output) is not None
 
 

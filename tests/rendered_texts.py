@@ -98,7 +98,7 @@ NOISE = st.lists(WORDS | st.sampled_from("*_`~<>[]()#|-+.!&;:=\\\"' \n\t"), max_
 
 
 def _is_answer(text: str) -> bool:
-    """Return whether the text does not begin with reasoning, which is shown separately."""
+    """Return whether the text is an answer: it does not begin with reasoning, which is shown separately."""
     return split_reasoning(text).answer == text
 
 
@@ -111,9 +111,9 @@ _PARSER.disable(["reference", "html_block", "html_inline", "entity"])
 
 
 def assert_shows(source: str, rendered: str, marks: str = "") -> None:
-    """Fail if a visible character of the source is missing in the rendering or is in another order.
+    """Fail if a visible character of `source` is missing in `rendered` or is in another order.
 
-    `marks` are markup characters that are specific to this rendering.
+    `marks` are additional characters that this rendering treats as markup. They may be missing.
     """
     without_marks = [char for char in source if char not in MARKS]
     assert_in_order("".join(without_marks), rendered, source)
@@ -130,7 +130,7 @@ def _texts(tokens: Sequence[Token]) -> Iterator[str]:
 
 
 def assert_in_order(wanted: str, rendered: str, source: str) -> None:
-    """Fail if one of the expected characters is missing in the rendering or is in another order."""
+    """Fail if a character of `wanted` is missing in `rendered` or is in another order."""
     at = 0
     for number, char in enumerate(wanted):
         if char.isspace():
@@ -141,7 +141,8 @@ def assert_in_order(wanted: str, rendered: str, source: str) -> None:
 
 
 def text_in(html: str) -> str:
-    """Return the visible text of HTML. The target of a link follows its text, because a click shows it."""
+    """Return the visible text of HTML. Each link text is followed by the address of the link, because a click
+    on the link shows it."""
     reader = _Reader()
     reader.feed(html)
     reader.close()

@@ -1,4 +1,4 @@
-"""Support for tests that need a sandbox, such as tests of stored consents."""
+"""Support for tests that need a sandbox, such as tests of stored approvals."""
 
 from __future__ import annotations
 

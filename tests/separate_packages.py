@@ -16,8 +16,8 @@ import pytest
 
 
 def installed_apart(name: str, *wanted: str, otherwise: str) -> Path:
-    """Return a folder with the requested packages. Skip the test with the reason `otherwise` if pip cannot
-    install them."""
+    """Return a folder with the requested packages. If pip cannot install them, skip the test with the reason
+    `otherwise`."""
     version = f"{sys.version_info.major}{sys.version_info.minor}"
     place = Path(tempfile.gettempdir()) / f"hermes-tests-{os.getuid()}" / f"{name}-{version}"
     place.parent.mkdir(mode=0o700, exist_ok=True)

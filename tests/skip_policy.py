@@ -14,7 +14,7 @@ import pytest
 
 
 def allowed_patterns(listing: str) -> list[str]:
-    """Return the patterns of the list. Raise an error for a line without a reason."""
+    """Return the patterns of the list `listing`. Raise an error for a line that gives no reason."""
     patterns: list[str] = []
     for number, line in enumerate(listing.splitlines(), start=1):
         pattern, _, why = line.partition("  #")
@@ -28,7 +28,7 @@ def allowed_patterns(listing: str) -> list[str]:
 
 
 class SkipPolicy:
-    """A pytest plugin that collects skipped tests and fails the run at the end if one is not allowed."""
+    """A pytest plugin that collects skipped tests. At the end, it fails the run if a skip is not allowed."""
 
     def __init__(self, listing: Path) -> None:
         self._patterns = allowed_patterns(listing.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Finds the tests that are only for the SQLite engine. CONTRIBUTING.md describes where each kind of test
+"""Finds the tests that only apply to the SQLite engine. CONTRIBUTING.md describes where each kind of test
 belongs."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ TESTS = Path(__file__).parent
 FOLDER = "sqlite"
 """The name of the folders with SQLite-only tests, in any area."""
 PLACES = ("encrypted", "previous_version", "survival", "test_encryption.py", "test_reference_databases.py")
-"""Folders and modules directly below `tests/`."""
+"""Folders and modules directly below `tests/` that contain only SQLite-only tests."""
 
 REACHES_SQLITE = re.compile(
     r"(?<!\boutput)[.]raw\(\)"  # `output.raw()` is the output of a command
@@ -22,9 +22,11 @@ REACHES_SQLITE = re.compile(
     r"|(?:^|;)[ \t]*from (?:hermes|tests)[.](?:\w+[.])*\w+ import (?:.*\W)?sqlite\b",
     re.MULTILINE,
 )
-"""Patterns of direct access to SQLite: its connections, files and modules, and the helpers of its tests.
+"""Patterns of code that accesses SQLite directly: its connections, files and modules, and the helpers of its
+tests.
 
-Exceptions of `sqlite3` are part of the documented interface. `apsw.unicode` does not access a store.
+Not included are the exceptions of `sqlite3`, which are part of the documented interface, and `apsw.unicode`,
+which does not access a store.
 """
 
 

@@ -24,12 +24,11 @@ END_OF_OUTPUT = b"\x00end of output\x00"
 
 
 def mark_end(process: subprocess.Popen[Any], terminal: int) -> None:
-    """Write `END_OF_OUTPUT` to the terminal after the process has ended, so that all output comes before the
-    mark.
+    """Write `END_OF_OUTPUT` to the terminal after the process has ended. The mark then follows all output of
+    the process.
 
-    A reader that stops at the mark receives the whole output. A reader that stops when the last writer closes
-    the terminal can miss the end: the kernel can report the close before the reader has received the last
-    output.
+    A reader that stops at the mark gets the whole output. A reader that stops when the terminal is closed can
+    miss the end, because the kernel can report the close before it has passed on the last output.
     """
     process.wait()
     os.write(terminal, END_OF_OUTPUT)
@@ -104,7 +103,7 @@ class Terminal:
         until(lambda: all(text in self.shown for text in texts), lambda: f"{texts} not in:\n{self.shown}")
 
     def sees_behind(self, earlier: str, text: str) -> None:
-        """Wait until the text appears after the last occurrence of an earlier text."""
+        """Wait until `text` appears after the last occurrence of `earlier`."""
         until(lambda: text in self.shown.rpartition(earlier)[2], lambda: self.shown)
 
     def is_asked(self, times: int) -> None:
@@ -112,7 +111,7 @@ class Terminal:
         until(lambda: self._requests >= times, lambda: f"{self._requests} requests:\n{self.shown}")
 
     def is_asked_behind(self, text: str) -> None:
-        """Wait until a cursor-position request arrives after the last occurrence of this text."""
+        """Wait until a cursor-position request arrives after the last occurrence of `text`."""
         until(lambda: self.raw.rfind(REQUEST) > self.raw.rfind(text.encode()), lambda: self.shown)
 
     @property

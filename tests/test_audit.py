@@ -1,4 +1,5 @@
-"""audit.log has one line per change and contains no secrets. A failure to write it stops no operation."""
+"""audit.log has one line per change and contains no secrets. An operation succeeds even if the log cannot be
+written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosted CI and commit hooks run the same commands as contributors, and fetch no other tools."""
+"""Hosted CI and commit hooks run the same commands as contributors, and download no other tools."""
 
 from __future__ import annotations
 

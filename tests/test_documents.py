@@ -1,4 +1,5 @@
-"""The documentation is correct: examples run, tables and diagrams name existing things, and links work."""
+"""The documentation is correct: examples run, tables and diagrams name only things that exist, and links
+work."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tools import diagrams
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "hermes"
 LARGER_FOLDERS = ("agent", ".", "agent/tools", "server", "store/sessions", "store/sqlite")
-"""Folders that may have sixteen to eighteen modules, because the modules belong together."""
+"""Folders that may have up to eighteen modules instead of fifteen, because their modules belong together."""
 
 
 def test_the_lines_of_the_readme_run(tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ def test_every_folder_says_what_it_owns_and_what_it_imports() -> None:
 
 
 def test_the_architecture_names_every_folder() -> None:
-    """A folder has its own row in the table, or the row of its parent folder names it."""
+    """A folder has its own row in the table, or is named in the row of its parent folder."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     table = page.partition("| folder | owns |")[2].partition("\n\n")[0]
     rows = {name: row for row in table.splitlines() for name in re.findall(r"^\| `([\w/]+)/` \|", row)}
@@ -108,14 +109,14 @@ def test_the_architecture_names_every_folder() -> None:
 
 
 def test_the_architecture_is_read_in_ten_minutes() -> None:
-    """Assumes 220 words per minute."""
+    """The reader is assumed to read 220 words per minute."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert len(page.split()) <= 2_200
     assert re.findall(r"!\[[^]]+\]\(images/(\w+\.svg)\)", page) == ["rooms.svg", "message.svg", "append.svg"]
 
 
 def test_the_diagrams_are_current() -> None:
-    """`python -m tools.diagrams` regenerates them."""
+    """If this test fails, run `python -m tools.diagrams`."""
     for name, drawing in diagrams.draw_all().items():
         assert (ROOT / "docs" / "images" / name).read_text(encoding="utf-8") == drawing, name
 
@@ -141,7 +142,8 @@ def test_folders_stay_small() -> None:
 
 
 def test_the_table_of_writers_names_modules() -> None:
-    """A plain name in the columns "written by" and "read by" is a module; a dotted one is a function of a module."""
+    """In the columns "written by" and "read by", a plain name must be that of a module, and a dotted name
+    that of a function in a module."""
     page = (ROOT / "docs" / "internals" / "transactions.md").read_text(encoding="utf-8")
     table = page.partition("| table | written by | read by |")[2].partition("\n\n")[0]
     paths = [path.relative_to(SOURCE).with_suffix("") for path in SOURCE.rglob("*.py")]

@@ -37,8 +37,8 @@ needs_no_ciphers = pytest.mark.skipif(
 
 @pytest.fixture(scope="session")
 def with_ciphers() -> Path:
-    """Return a folder with the SQLite that has ciphers. It is installed at the first use and kept for the
-    next run."""
+    """Return a folder with a SQLite that has ciphers. It is installed when it is first needed, and kept for
+    the next run."""
     return installed_apart("apsw-sqlite3mc", *WITH_CIPHERS, otherwise="no SQLite with ciphers")
 
 
@@ -75,7 +75,7 @@ def test_what_holds_for_any_store_holds_for_an_encrypted_one(with_ciphers: Path,
 
 
 def header(*, page: int = 4096, journal: int = 2) -> bytes:
-    """Return the first page of a file that could be encrypted."""
+    """Return the first page of a file in a form that could be encrypted."""
     readable = page.to_bytes(2, "big") + bytes((journal, journal, 32, 64, 32, 32))
     return b"\xa5" * 16 + readable + b"\xa5" * 4072
 

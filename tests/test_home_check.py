@@ -194,7 +194,8 @@ def test_a_planted_link_is_not_followed(
 
 
 def check_planted_link(home: Path, tmp_path: Path, name: str, use: Callable[[Path], object]) -> None:
-    """Check that `use` refuses a symbolic link in a home and does not change the link's target."""
+    """Check that `use` refuses to follow a symbolic link named `name` in a home, and that it does not change
+    the target of the link."""
     target = tmp_path / "precious"
     target.write_text("mine")
     target.chmod(0o644)

@@ -1,5 +1,5 @@
-"""The length of a message's path: stack frames from Telegram to a posted answer, and generators per text
-delta."""
+"""The figures on the path of a message: stack frames from Telegram to the sent answer, and generators per
+text delta."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_FRAMES, MOST_GENERATORS = 20, 3
 
 
 def add_frame(file: Path, name: str, call: str) -> None:
-    """Insert a method that only calls an existing one."""
+    """Insert a method into `file` that only calls an existing method. The stack becomes one frame deeper."""
     text = file.read_text()
     found = re.search(rf"    async def {name}\((?s:.*?)\) -> .*:\n", text)
     assert found is not None

@@ -101,7 +101,7 @@ def test_expressions_are_read_as_spdx_means_them(expression: str, allowed: bool)
 
 
 def test_running_needs_no_tools_of_development() -> None:
-    """`make setup` installs only these extras. `make test` adds the packages that tests need."""
+    """`make setup` installs only these packages. `make test` adds the packages that tests need."""
     makefile = (ROOT / "Makefile").read_text()
     (wanted,) = re.findall(r"\$\(READY\): .*?-e '\.\[([a-z,]+)\]'", makefile, re.DOTALL)
     assert set(wanted.split(",")) <= set(PROJECT["optional-dependencies"]) - {"dev"}
@@ -111,7 +111,7 @@ def test_running_needs_no_tools_of_development() -> None:
 
 def test_every_extra_has_a_module_that_imports_what_it_brings() -> None:
     """An extra exists only if a module imports its packages. Extras for development are exempt, because they
-    install programs."""
+    install programs instead of modules."""
     imported = set()
     for file in SOURCES.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_bytes())):

@@ -1,4 +1,4 @@
-"""The mutants of a mutation run are small changes that parse, and they are the same in every run."""
+"""Mutants are small changes after which the source can still be parsed. They are the same in every run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasoning is separated from the answer, wherever the stream was split."""
+"""Reasoning is separated from the answer, at whatever points the stream is split into pieces."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def test_code_is_never_folded(parts: list[str]) -> None:
 
 @given(TEXTS, TEXTS)
 def test_what_follows_the_tag_is_the_answer(before: str, after: str) -> None:
-    """The reasoning and the answer together contain the whole text in order, except for the tags and the
-    blank lines between."""
+    """Together, the reasoning and the answer contain the whole text in order, except for the tags and the
+    blank lines around them."""
     text = f"{before}\n</think>\n{after}"
     parted = split_reasoning(text)
     assert text.endswith(parted.answer.lstrip("\n"))

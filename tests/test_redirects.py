@@ -27,8 +27,8 @@ CODES = (301, 302, 303, 307, 308)
 
 
 class Server:
-    """A server that records every request. It answers with a redirect if there is a target, else with an
-    empty model list."""
+    """A server that records every request. If a target is set, it answers with a redirect to the target,
+    otherwise with an empty model list."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.seen: list[tuple[str, dict[str, str], bytes]] = []

@@ -23,7 +23,7 @@ from tools.release import check_changelog, find_problems, make_tag_name, read_ve
 
 ROOT = Path(__file__).parent.parent
 CORE = ("apsw", "markdown-it-py", "mdurl", "msgspec", "ruamel.yaml")
-"""The dependencies of the package, and theirs."""
+"""The dependencies of the package, including indirect ones."""
 TAG = make_tag_name(__version__)
 
 
@@ -37,8 +37,8 @@ def git(repository: Path, *words: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Create a repository with one commit that contains only the release program and the version of the
-    package."""
+    """Create a repository with one commit that contains only the release program and the package's
+    version."""
     root = tmp_path / "repository"
     (root / "src" / "hermes").mkdir(parents=True)
     shutil.copy(ROOT / "src" / "hermes" / "__init__.py", root / "src" / "hermes")
@@ -85,7 +85,7 @@ def install_into(environment: Path, wheels: Path, *wanted: str) -> None:
 
 
 def list_packages(*extras: str) -> set[str]:
-    """Return the names of the packages that the extras install, with their own dependencies."""
+    """Return the names of the packages that these extras install, including indirect dependencies."""
     packages: set[str] = set()
     waiting = [Requirement(f"hermes-sessions[{','.join(extras)}]")]
     done: set[str] = set()
@@ -277,5 +277,6 @@ def test_the_wheel_with_chat_and_tui_shows_the_whole_tour(clean_environment: Pat
 
 
 def test_running_needs_few_packages() -> None:
-    """`make setup` installs these. Test servers and linters are installed by `make test` and `make lint`."""
+    """These are the packages that `make setup` installs. `make test` and `make lint` add test servers and
+    linters."""
     assert len(list_packages("chat", "tui")) <= 30

@@ -1,4 +1,5 @@
-"""Each pattern finds only its own example in linear time, and redacting twice has the same result as once."""
+"""Each secret pattern finds only its own example, in linear time. Text that was redacted is not changed by a
+second redaction."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ AROUND = (
 
 
 def the_secret_in(example: str) -> str:
-    """Return the secret part of an example. In a setting only the value is secret. A key is secret as a
+    """Return the secret part of an example. In a setting, only the value is secret. A key is secret as a
     whole."""
     for prefix in ("AccountKey=", "access_key = "):
         if prefix in example:
@@ -156,7 +157,8 @@ def test_a_card_number_is_found_and_a_mistyped_one_is_not(
     st.sampled_from(["", "id: ", "order number ", '{"n": ', "/status/", "msg_", "1."]),
 )
 def test_other_long_numbers_stay(number: int, before: str) -> None:
-    """Times in nanoseconds, ids of messages, numbers in JSON. Only a bare number can look like a card number."""
+    """Times in nanoseconds, message ids and numbers in JSON are not redacted. Only a number that stands alone
+    can be taken for a card number."""
     text = f"{before}{number}{'}' if before.startswith('{') else ''}"
     looks_like_a_card = not before and check_digit(str(number)[:-1]) == str(number)[-1]
     assert looks_like_a_card or redact(text) == text

@@ -32,7 +32,8 @@ def test_the_page_tells_every_setting_and_variable_and_no_other() -> None:
 
 
 def _is_told_in_general(key: str) -> bool:
-    """Return whether the page describes the setting once for all platforms, as it does for chat policies."""
+    """Return whether the documentation describes the setting once for all platforms, as it does for chat
+    policies."""
     section, _, name = key.partition(".")
     if section == "platforms":
         return name.partition(".")[2] in PlatformSection.__struct_fields__

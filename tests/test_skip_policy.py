@@ -1,4 +1,4 @@
-"""In CI a skipped test is a failure unless it is listed; with and without xdist."""
+"""In CI, a skipped test is a failure unless it is listed, both with and without xdist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folding and splitting: the terms in the index, and that a query uses the same terms."""
+"""Folding and splitting of text into index terms. A query is split into the same terms."""
 
 from __future__ import annotations
 

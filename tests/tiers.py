@@ -23,7 +23,8 @@ TIERS: tuple[Tier, ...] = get_args(Tier)
 EXAMPLES: dict[Tier, int] = {"fast": 10, "test": 50, "full": 300}
 """The number of examples for a property test that does not set its own."""
 PROFILE = "HYPOTHESIS_PROFILE"
-"""The variable with the tier that determines the number of examples. `--tier` sets it; it can also be set alone."""
+"""The environment variable with the tier that determines the number of examples. `--tier` sets the variable;
+it can also be set without `--tier`."""
 TESTS = Path(__file__).parent
 SLOW_MODULES = TESTS / "slow_modules.txt"
 
@@ -49,6 +50,7 @@ def read_slow_modules() -> frozenset[str]:
 
 
 def scale_examples(in_full: int) -> int:
-    """Return the number of examples to try now, for a test that tries `in_full` examples in the tier `full`."""
+    """Return the number of examples to try in the current tier. `in_full` is the number in the tier
+    `full`."""
     profile = os.environ.get(PROFILE, "test")
     return max(1, in_full * next(EXAMPLES[tier] for tier in TIERS if tier == profile) // EXAMPLES["full"])

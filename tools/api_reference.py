@@ -37,7 +37,7 @@ SECTIONS = (
     "handoff and Telegram topics",
     "the store itself",
 )
-"""In the order of the page."""
+"""The sections in the order in which they appear on the page."""
 LONGEST = 100
 INTRODUCTION = """\
 # SessionDB

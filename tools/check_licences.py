@@ -42,7 +42,8 @@ ALIASES = {
 SILENT = ("", "unknown")
 NO_LICENCE = ("License :: DFSG approved", "License :: OSI Approved")
 LONGEST_NAME = 100
-"""A `License` field that is longer, or has several lines, contains a licence text and not a name."""
+"""A `License` field that is longer than this, or has several lines, contains the text of a licence and not
+its name."""
 
 _TOKEN = re.compile(r"\(|\)|[^\s()]+")
 
@@ -55,7 +56,7 @@ class Found(NamedTuple):
     """The licence and the dependencies of a distribution."""
 
     licence: str | None
-    """An SPDX expression; None if the licence is unknown."""
+    """An SPDX expression, or None if the licence is unknown."""
     requires: list[Wanted]
 
 
@@ -103,7 +104,8 @@ class Checker:
             waiting += [((*path, name), wanted) for name, wanted in found.requires]
 
     def _own(self, extras: list[str]) -> list[Wanted]:
-        """Return the direct dependencies of this project with these extras. Extras can include other extras."""
+        """Return the direct dependencies of this project with these extras. An extra can include other
+        extras, which are resolved."""
         wanted = list(self._core)
         waiting, done = list(extras), set[str]()
         while waiting:
@@ -159,7 +161,8 @@ def _applies(requirement: Requirement, extras: frozenset[str]) -> bool:
 
 
 def licence_of(installed: Distribution) -> str | None:
-    """Return the licence in the metadata as an SPDX expression; None if there is none."""
+    """Return the licence in the metadata of a distribution as an SPDX expression, or None if the metadata has
+    none."""
     metadata = installed.metadata
     if "License-Expression" in metadata:
         return metadata["License-Expression"]
@@ -181,7 +184,8 @@ def _spdx(name: str) -> str:
 
 
 def is_allowed(expression: str, allowed: frozenset[str]) -> bool:
-    """Return whether allowed licences satisfy an SPDX expression. An invalid expression is not allowed."""
+    """Return whether the allowed licences satisfy an SPDX expression. An invalid expression is never
+    allowed."""
     tokens = _TOKEN.findall(expression)
 
     def alternatives() -> bool:

@@ -38,7 +38,8 @@ def find_broken_links(root: Path = ROOT) -> Iterator[str]:
 
 
 def list_anchors(page: Path) -> frozenset[str]:
-    """Return the anchors of a page, as code hosts and the site builder derive them from headings."""
+    """Return the anchors of a page. They are derived from the headings as code hosts and the site builder do
+    it."""
     text = FENCED.sub("", page.read_text(encoding="utf-8"))
     return frozenset(make_anchor(heading["text"]) for heading in HEADING.finditer(text))
 

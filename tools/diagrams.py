@@ -45,7 +45,7 @@ class Lane(NamedTuple):
 class Step(NamedTuple):
     start: int
     end: int
-    """The indexes of the lanes. If start and end are equal, the step is work inside a lane."""
+    """`start` and `end` are indexes of lanes. If they are equal, the step is work inside one lane."""
     text: str
     note: str = ""
     is_durable: bool = False
@@ -149,7 +149,8 @@ class Drawing:
 
 
 def read_layers() -> list[list[str]]:
-    """Return the folders of the import contract, the top layer first. A module without a folder is a foundation."""
+    """Return the folders of the import contract, the top layer first. Modules that are not in a folder are
+    the foundations at the bottom."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (contract,) = (
         found

@@ -34,7 +34,7 @@ LEFT_OUT = shutil.ignore_patterns(
 
 Outcome = Literal["killed", "hung", "survived", "not called"]
 CallMap = dict[str, tuple[float, list[str]]]
-"""The duration and the called functions of each test that passes."""
+"""For each test that passes: its duration and the functions that it calls."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Workplace:
     jobs: int
 
     def run_tests(self, *arguments: str, timeout: float | None = None, **environment: str) -> tuple[int, str]:
-        """Run pytest and return (exit code, output). No process is left behind.
+        """Run pytest and return (exit code, output). All processes that it started are ended.
 
         Raises `subprocess.TimeoutExpired`. Temporary files are in a folder of the copy, which the next run
         empties.
@@ -107,8 +107,8 @@ def learn_calls(workplace: Workplace, marker: str, tests: list[str]) -> CallMap:
 
 
 def list_tests(mutant: Mutant, calls: CallMap, seconds: float) -> list[str]:
-    """Return the tests that call the mutated function, the fastest first, as many as fit into this number of
-    seconds.
+    """Return the tests that call the mutated function, the fastest first. The list ends when the tests take
+    `seconds` in total.
 
     For a change outside of functions, return the tests that call any function of the module.
     """
@@ -128,7 +128,8 @@ def list_tests(mutant: Mutant, calls: CallMap, seconds: float) -> list[str]:
 
 
 def judge(mutant: Mutant, calls: CallMap, workplace: Workplace, seconds: float) -> tuple[Outcome, str]:
-    """Put a mutant into the copy, run its tests, and remove it. Also return the test that killed it."""
+    """Put a mutant into the copy, run the tests that call it, and restore the file. Return the outcome and a
+    detail, such as the test that killed the mutant."""
     tests = list_tests(mutant, calls, seconds)
     if not tests:
         return "not called", ""

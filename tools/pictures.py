@@ -34,7 +34,7 @@ class Typed(NamedTuple):
     keys: tuple[str, ...]
     """Keys for `tmux send-keys`: text or the name of a key."""
     awaited: str
-    """The text on the screen after the keys have taken effect."""
+    """A text that is on the screen only after the keys have taken effect."""
 
 
 class Picture(NamedTuple):
@@ -61,7 +61,7 @@ PICTURES = {
         ),
     ),
 }
-"""The chat is the last, because it changes the samples."""
+"""The chat comes last, because it changes the sample conversations."""
 
 
 class Screen:

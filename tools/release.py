@@ -35,7 +35,7 @@ with SessionDB() as db:
 with SessionDB() as db:
     assert [message["content"] for message in db.get_messages("smoke")] == ["a message of the smoke test"]
 """
-"""Runs in the new environment and therefore imports the wheel."""
+"""This program runs in the new environment, so it imports the package from the wheel."""
 
 
 class ReleaseError(Exception):
@@ -68,7 +68,7 @@ def find_problems(root: Path, version: str) -> list[str]:
 
 
 def check_changelog(text: str, version: str) -> str | None:
-    """Return the problem with the section of this version. None if there is none."""
+    """Return what is wrong with the section of this version, or None if nothing is."""
     sections = re.findall(r"^## (\S+)[ \t]*(.*)\n((?:(?!## ).*\n?)*)", text, re.MULTILINE)
     entries = [(note, body) for name, note, body in sections if name == version]
     if len(entries) != 1:
@@ -128,7 +128,8 @@ def _run_git(root: Path, *words: str) -> str:
 
 
 def _run(command: list[str], folder: Path) -> bytes:
-    """Return the standard output of a command. It gets a home below `folder` and no path to other packages."""
+    """Run a command and return its standard output. It gets a home below `folder` and cannot import packages
+    from elsewhere."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["HERMES_HOME"] = str(folder / "home")
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True)

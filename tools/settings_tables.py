@@ -22,7 +22,7 @@ from hermes.gateway.registry import PLATFORMS, list_missing
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"(?<=<!-- table: )(?P<name>[\w -]+)( -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
 INHERITED = ("enabled", "busy", "stream")
-"""Settings of every platform whose default depends on other settings."""
+"""Settings that every platform has and whose default depends on other settings."""
 HEAD = ("| key | environment | default | value | meaning |", "|---|---|---|---|---|")
 
 

@@ -23,7 +23,7 @@ HEAD = """\
 
 
 def read_times(report: Path) -> dict[str, list[float]]:
-    """Return the times of the tests of each module in a JUnit report."""
+    """Return the times of the tests in a JUnit report, by module."""
     times: dict[str, list[float]] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         times.setdefault(_find_module(case.get("classname", "")), []).append(float(case.get("time", "0")))
@@ -31,7 +31,7 @@ def read_times(report: Path) -> dict[str, list[float]]:
 
 
 def _find_module(dotted: str) -> str:
-    """Return the file of `tests.store.test_trash`, or of a class in it."""
+    """Return the file of a dotted name such as `tests.store.test_trash`, or of a class in that module."""
     parts = dotted.split(".")
     for length in range(len(parts), 0, -1):
         file = Path(*parts[:length]).with_suffix(".py")

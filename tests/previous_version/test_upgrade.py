@@ -88,7 +88,7 @@ def store(home: Path, old: Path) -> Path:
 
 
 def differences(first: dict[str, Any], second: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return what two versions read differently, in a short form for the failure message."""
+    """Return the data that the two versions read differently, shortened for the failure message."""
     return {name: (first[name], second[name]) for name in first if first[name] != second[name]}
 
 

@@ -1,4 +1,4 @@
-"""The store for many examples, shared with the tests of the interface."""
+"""The store for many examples. The tests of the interface define it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Searches in a store in which some words are in more than ten thousand messages, and searches ordered by time."""
+"""Searches in a store in which some words occur in more than ten thousand messages, and searches ordered by
+time."""
 
 from __future__ import annotations
 
@@ -86,8 +87,8 @@ COMMON = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE
 
 @pytest.fixture(scope="module")
 def forest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
-    """Create messages with three words that are each in a quarter of them, and one conversation with two of
-    the words."""
+    """Create many messages with three words, each word in a quarter of the messages, and one conversation
+    that contains two of the words."""
     with SessionDB(tmp_path_factory.mktemp("forest") / "state.db", durability="normal") as db:
         for number in range(7):
             db.create_session(f"s{number}", "cli", started_at=1.0)

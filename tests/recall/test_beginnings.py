@@ -1,4 +1,5 @@
-"""Prefixes of one or two letters, as typed in a live search, are found exactly in a store of any size."""
+"""Prefixes of one or two letters, as they are typed in a live search, find exactly the matching messages in a
+store of any size."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ FILL = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i
 
 @pytest.fixture(scope="module")
 def letters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
-    """Create ten thousand messages. Of the last ones, one is long, one has changed since it was indexed, one
-    was rewound."""
+    """Create ten thousand messages. The last ones include a long message, one that was changed after it was
+    indexed, and one that was rewound."""
     with SessionDB(tmp_path_factory.mktemp("letters") / "state.db", durability="normal") as db:
         for number in range(7):
             db.create_session(f"s{number}", "cli" if number else "telegram", started_at=1.0)
@@ -40,7 +41,7 @@ def letters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
 
 @pytest.fixture(scope="module")
 def rows(letters: SessionDB) -> list[dict[str, Any]]:
-    """Return the messages that can be found."""
+    """Return all messages that a search may find."""
     return [row for number in range(7) for row in letters.get_messages(f"s{number}") if row["active"]]
 
 

@@ -1,4 +1,5 @@
-"""`search_conversations`: the query language for people, one row per conversation, and marked nearest results."""
+"""`search_conversations`: the query language for people, one row per conversation, and a mark on results that
+match only nearly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dates as people write them are ranges of local time, also on days of 23 and 25 hours."""
+"""Dates as people write them mean ranges of local time, even on days of 23 or 25 hours."""
 
 from __future__ import annotations
 

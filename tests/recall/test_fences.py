@@ -55,8 +55,8 @@ FORGED = re.compile(
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines as a careless reader sees them: in NFKC and without invisible characters. Independent
-    of the code under test."""
+    """Return the lines of `text` as a careless reader sees them: normalised by NFKC and without invisible
+    characters. Shares no code with the program."""
     plain = normalize("NFKC", text)
     seen = "".join(
         char

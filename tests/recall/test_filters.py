@@ -1,4 +1,5 @@
-"""Every field restricts a search to exactly the messages that it names, on a real store."""
+"""Every field of a query restricts the search to exactly the messages that match the field, on a real
+store."""
 
 from __future__ import annotations
 
@@ -180,7 +181,7 @@ def test_a_person_is_shown_their_own(db: SessionDB, said: dict[str, int]) -> Non
 
 
 def test_fields_alone_go_by_the_time_of_messages_and_not_by_their_ids(db: SessionDB) -> None:
-    """An import stores old messages after newer ones."""
+    """An import stores old messages after newer ones, so the order of ids is not the order of time."""
     now = 1_700_000_000.0
     for name, times in {"new": (50, 10), "old": (40, 30, 20), "oldest": (5,), "empty": ()}.items():
         db.create_session(name, "telegram", started_at=now)

@@ -1,4 +1,4 @@
-"""The words of a query that a text contains, for texts of any length."""
+"""Finding the words of a query that occur in a text, for texts of any length."""
 
 from __future__ import annotations
 

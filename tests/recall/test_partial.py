@@ -1,4 +1,5 @@
-"""If no message contains a word, it is found as a part of longer words, and the results say so."""
+"""If no message contains a word of the query, the search looks for longer words that contain it, and the
+results say so."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def test_words_that_are_found_stay_words(db: SessionDB, said: dict[str, int], qu
 
 @pytest.mark.parametrize("query", ["se", '"serById"', "serById*", "deploy unheardof", "deploy NOT loy"])
 def test_what_is_not_tried_as_a_part(db: SessionDB, said: dict[str, int], query: str) -> None:
-    """Two letters, phrases, prefixes and exclusions are not tried as parts. All other words must be present too."""
+    """Words of two letters, phrases, prefixes and exclusions are not tried as parts of words. All other words
+    of the query must still be present."""
     found = db.search_messages(query)
     assert not found.partial
     assert bool(found) == ("NOT" in query)

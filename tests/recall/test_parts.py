@@ -1,4 +1,5 @@
-"""`*part*` and groups find exactly what the oracle finds, within every scope, and leave no data behind."""
+"""`*part*` and groups find exactly what the oracle finds, within every scope. A search leaves no data
+behind."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ Row = dict[str, Any]
 
 
 class Asked(NamedTuple):
-    """A query and its meaning for the oracle."""
+    """A query, and a function that says whether the fields of a message match it."""
 
     text: str
     holds: Callable[[list[str]], bool]

@@ -1,4 +1,5 @@
-"""Recalled text is quoted: it cannot act, hide, or look like anything but a record; and its size is limited."""
+"""Recalled text is quoted: it cannot act as an instruction, hide, or look like anything but a record. Its
+size is limited."""
 
 from __future__ import annotations
 
@@ -107,7 +108,8 @@ def test_harmless_text_stays_harmless_and_can_always_be_encoded(text: str) -> No
     "piece", ["<system_", "<system" + "_" * 50, "< / ", "<|", "\x90", "\x1b]", "#" * 9, "a:"]
 )
 def test_no_text_takes_longer_than_its_length_tells(piece: str) -> None:
-    """The time is linear in the length of the text. A quadratic search would exceed the time limit of the test."""
+    """The time grows linearly with the length of the text. With quadratic growth, the test would exceed its
+    time limit."""
     neutralise(piece * (1_000_000 // len(piece)))
 
 

@@ -135,7 +135,8 @@ SEPARATORS = ["", "", " ", " ", "-", "_", "\n", "  ", "\u200d"]
 
 @st.composite
 def searches(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """Draw a message and a query from the same few fragments, so that they nearly match."""
+    """Draw a message and a query. Both are made of the same few fragments, so that they match or almost
+    match."""
     pool = st.sampled_from(draw(st.lists(fragments, min_size=1, max_size=4)))
     between = st.sampled_from(draw(st.lists(st.sampled_from(SEPARATORS), min_size=1, max_size=3)))
 

@@ -1,4 +1,5 @@
-"""The right conversation is first. Each case contains a prominent wrong conversation."""
+"""The right conversation is listed first. Each case contains another conversation that matches prominently
+but is wrong."""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ def examples(kind: str) -> list[tuple[str, list[int]]]:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SessionDB, dict[int, int]]]:
-    """Create the conversations and messages of the page. Return the number on the page of each message id."""
+    """Create the conversations and messages of the page. Return the store, and for each message id the number
+    that the page gives the message."""
     numbers: dict[int, int] = {}
     with SessionDB(tmp_path_factory.mktemp("page") / "state.db") as db:
         for line in lines("conversations"):

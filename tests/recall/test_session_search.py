@@ -1,4 +1,5 @@
-"""`session_search` returns real messages of earlier conversations, within limits, and only of the person's own."""
+"""`session_search` returns real messages of earlier conversations, within limits, and only those of the
+person who asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A snippet shows the original text where the query matches best, for every input."""
+"""A snippet shows the unchanged text at the place where the query matches best, for every input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Summaries by a model over HTTP in the format of OpenAI, with slow, wrong or missing answers."""
+"""Summaries by a model over HTTP in OpenAI's format, including slow, wrong and missing answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ PATIENCE = 20.0
 
 
 class Model(ThreadingHTTPServer):
-    """A local server for chat completions. `answer` returns the text for a request, or fails."""
+    """A local server for chat completions. The function `answer` returns the text for a request, or raises an
+    error."""
 
     daemon_threads = True
 

@@ -40,19 +40,19 @@ PEOPLE = {"anna": ANNA, "bert": BERT}
 
 
 class Parrot(EchoModel):
-    """A model that repeats the prompt. `prompt` returns the system prompt, `history` all earlier messages;
-    pictures are counted.
+    """A model that repeats the prompt. The prompt `prompt` returns the system prompt, `history` returns all
+    earlier messages, and a prompt with pictures returns their number.
 
-    `crack` fails in the middle of its answer, `stumble` begins twice, `forever` never ends.
+    `crack` fails in the middle of its answer, `stumble` begins its answer twice, `forever` never ends.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.failing = 0
-        """The number of requests from now on that it does not answer."""
+        """The number of following requests that fail."""
         self.stopped = asyncio.Event()
         self.has_spoken = asyncio.Event()
-        """Set when three words of `forever` were sent."""
+        """Set after the first three words of the answer to `forever`."""
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         last = request.messages[-1]["content"]
@@ -123,7 +123,7 @@ class ParrotAgents:
 
 
 class ApiGateway:
-    """A gateway with only the API server as its platform, and clients of it."""
+    """A gateway whose only platform is the API server, and functions that create clients for it."""
 
     def __init__(self, gateway: Gateway, adapter: ApiServer, agents: Any) -> None:
         self.app, self.adapter, self.agents, self.db = gateway, adapter, agents, gateway.db
@@ -133,7 +133,7 @@ class ApiGateway:
         return f"http://127.0.0.1:{self.adapter.port}"
 
     def openai(self, key: str = KEY, **options: Any) -> AsyncOpenAI:
-        """Return the real client. It is closed at the end of the test's loop."""
+        """Return the real OpenAI client for this gateway."""
         return AsyncOpenAI(base_url=f"{self.address}/v1", api_key=key, **{"max_retries": 0, **options})
 
     def http(self, key: str | None = KEY, **headers: str) -> httpx2.AsyncClient:
@@ -181,7 +181,7 @@ def assistant(text: str) -> Any:
 async def ask(
     gateway: ApiGateway, messages: list[Any], *, session: str | None = None, key: str = KEY, tries: int = 1
 ) -> tuple[str, str]:
-    """Return (answer, session id)."""
+    """Send the messages. Return (answer, session id)."""
     async with gateway.openai(key, max_retries=tries - 1) as client:
         raw = await client.chat.completions.with_raw_response.create(
             model="hermes", messages=messages, extra_headers={SESSION: session} if session else None

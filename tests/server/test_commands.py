@@ -68,7 +68,7 @@ def list_contents(gateway: ApiGateway, session: str) -> list[Any]:
 
 
 async def talk(gateway: ApiGateway, *texts: str, session: str = "mine") -> str:
-    """Send this in the session with the client's name for it. Return the session id."""
+    """Send each text in the session that the client calls `session`. Return the id of that session."""
     session_id = ""
     for text in texts:
         _, session_id = await ask(gateway, [user(text)], session=session)

@@ -231,7 +231,7 @@ async def test_an_answer_that_starts_again_is_whole_and_a_stream_says_so() -> No
 
 
 async def test_a_question_that_got_no_answer_is_not_asked_twice() -> None:
-    """Clients retry by themselves."""
+    """Clients send a request again if it fails. The question is then stored only once."""
     async with open_api_gateway() as gateway:
         hello, session = await ask(gateway, [user("hello")])
         gateway.agents.model.failing = 1

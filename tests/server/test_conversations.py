@@ -1,4 +1,5 @@
-"""The conversation that a request continues: named, exactly extended, or new; for one key and for two."""
+"""Which conversation a request continues: the one that it names, the one that it extends exactly, or a new
+one; with one key and with two."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ from tests.server.api_gateway import (
 
 
 async def talk(gateway: ApiGateway, *said: str, key: str = KEY) -> tuple[list[dict[str, Any]], str]:
-    """Hold a conversation with the whole history in each request, as programs do. Return (history, session id)."""
+    """Hold a conversation in which each request contains the whole history, as programs do. Return (history,
+    session id)."""
     messages: list[dict[str, Any]] = []
     sessions = set()
     for text in said:

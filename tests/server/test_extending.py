@@ -1,4 +1,5 @@
-"""Random requests compared with a list of all conversations: which one is continued, and what is stored."""
+"""Random requests, compared with a list of all conversations: which conversation is continued, and what is
+stored."""
 
 from __future__ import annotations
 
@@ -118,7 +119,8 @@ def test_a_request_goes_on_with_what_it_exactly_extends_and_with_nothing_else() 
 def _request(
     kind: str, rest: list[Any], mine: list[Held], theirs: list[Held], mark: str
 ) -> list[dict[str, Any]] | None:
-    """Return the messages of a request. None if there is no conversation to build it from."""
+    """Return the messages of a request of this kind. None if the kind needs an existing conversation and
+    there is none."""
     new = user(f"{mark}: {rest[-1]}")
     if kind == "fresh":
         return [new]
@@ -136,7 +138,8 @@ def _request(
 
 
 def _take_in(mine: list[Held], named: Held | None, request: list[Any], told: str, session: str) -> None:
-    """Update the list of conversations with the expected result."""
+    """Check which conversation a request continued, and add the request and its answer to the list of
+    conversations."""
     before, known = request[:-1], {one.session: one for one in mine}
     alike = [named] if named else [one for one in mine if before and one.messages == before]
     if alike:

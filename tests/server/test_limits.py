@@ -1,4 +1,4 @@
-"""Limits per key, which do not affect other keys, and the refusal of strangers."""
+"""Limits per key. A key that reaches its limit does not affect other keys. Strangers are refused."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_answers_that_wait_for_a_reader_count_as_memory_of_the_key() -> No
 
 
 def test_many_answers_in_a_row_are_joined_once() -> None:
-    """Repeated concatenation would take minutes for as many answers as fit into a body."""
+    """A request body can contain so many answers in a row that joining them one by one would take minutes."""
     rows = [ChatMessage("assistant", "x" * 100), ChatMessage("assistant", "")] * 50_000
     joined, question, other = join_answers(
         [*rows, ChatMessage("user", "and?"), ChatMessage("assistant", "yes")]

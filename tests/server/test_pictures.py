@@ -126,7 +126,8 @@ async def test_there_are_not_too_many_in_one_request() -> None:
 
 
 async def test_a_name_is_resolved_once_and_the_connection_goes_to_what_was_checked() -> None:
-    """Otherwise a name could resolve to a public address for the check and to a private one for the connection."""
+    """If the name were resolved again for the connection, it could resolve to a public address for the check
+    and to a private one for the connection."""
     answers = [["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"], ["127.0.0.1"]]
     asked: list[tuple[str, int]] = []
 

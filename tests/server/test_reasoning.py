@@ -1,4 +1,4 @@
-"""Reasoning and truncated answers in both interfaces."""
+"""Reasoning and truncated answers, in chat completions and in responses."""
 
 from __future__ import annotations
 

@@ -52,9 +52,9 @@ async def test_the_api_stores_what_the_terminal_stores(steps: list[str]) -> None
 
 
 async def compare(steps: list[str], gateway: ApiGateway, person: Person) -> None:
-    """Run the steps in the terminal and over the API, and compare the stored conversations after each.
+    """Run the steps in the terminal and over the API, and compare the stored conversations after each step.
 
-    The first step is a message, because before it a program has no session to name.
+    The first step must be a message: before it, an API client has no session that it could name.
     """
     terminal, session = person.terminal, "mine"
     async with gateway.http() as client:
@@ -79,5 +79,6 @@ async def compare(steps: list[str], gateway: ApiGateway, person: Person) -> None
 
 
 def list_contents(state: StoredState) -> list[StoredConversation]:
-    """Return the conversations without their ends, because a program can continue any session."""
+    """Return the conversations without whether and why they ended. These differ, because an API client can
+    continue any session."""
     return [conversation._replace(is_ended=False, end_reason=None) for conversation in state.conversations]

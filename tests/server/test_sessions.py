@@ -1,4 +1,4 @@
-"""The sessions that programs can see, access, and refusals."""
+"""The sessions that API clients can see, their access, and the refusals."""
 
 from __future__ import annotations
 

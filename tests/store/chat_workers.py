@@ -19,7 +19,8 @@ def say_under_lease(session: str, text: str, epoch: int) -> int:
 
 
 def accept_until_killed(path: str, key: str, first: int, last: int) -> None:
-    """Accept messages like a platform that delivers each message again until it is acknowledged."""
+    """Accept the messages from `first` to `last` - 1, like a platform that delivers each message again until
+    it is acknowledged."""
     with SessionDB(path) as db:
         say(ready=True)
         for number in range(first, last):
@@ -64,7 +65,7 @@ def claim_delivery(key: str | None = None) -> int | None:
 
 
 def _was_said(db: SessionDB, session: str, platform_message_id: str | None) -> bool:
-    """Return whether a previous worker stored the message before it was killed."""
+    """Return whether a previous worker had stored the message before it was killed."""
     known = "SELECT 1 FROM messages WHERE session_id = ? AND platform_message_id = ?"
     return bool(read_rows(db, known, session, platform_message_id))
 

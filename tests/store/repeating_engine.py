@@ -1,4 +1,4 @@
-"""An engine that runs every write twice, as a retry does after a commit whose result is unknown."""
+"""An engine that runs every write twice, as a retry does if the result of a commit is unknown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hermes_state import SessionDB
 
 
 class RepeatingEngine:
-    """Runs each write a second time, although the first commit succeeded."""
+    """Runs each write a second time, although the first commit has succeeded."""
 
     def __init__(self, db: SessionDB) -> None:
         self._engine: Any = db._engine

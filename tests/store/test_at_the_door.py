@@ -1,4 +1,5 @@
-"""Invalid arguments cause one clear error without data loss, or are converted to the nearest valid value."""
+"""An invalid argument either causes one clear error and loses no data, or is converted to the nearest valid
+value."""
 
 from __future__ import annotations
 

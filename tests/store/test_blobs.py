@@ -1,4 +1,5 @@
-"""Large attachments are stored once, as bytes, while a message refers to them, and are read back unchanged."""
+"""A large attachment is stored once, as bytes, for as long as a message refers to it. It is read back
+unchanged."""
 
 from __future__ import annotations
 

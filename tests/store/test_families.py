@@ -304,7 +304,7 @@ def test_a_chain_of_thousands_is_a_tree_too(db: SessionDB) -> None:
 def test_whatever_is_done_every_message_is_stored_once_and_every_context_is_kept(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str], chance: random.Random
 ) -> None:
-    """Compares the store with a model of each session's context."""
+    """The store is compared with a simple model that keeps the context of each session."""
     with SessionDB(db_path=tmp_path_factory.mktemp("family") / "state.db") as db:
         db.create_session("s0", "cli")
         contexts: dict[str, list[tuple[int, str]]] = {"s0": []}

@@ -42,7 +42,7 @@ def fence(db: SessionDB, session_id: str) -> int:
 
 
 def held_by(db: SessionDB, **columns: object) -> None:
-    """Assign the lease of `s` to another holder."""
+    """Set columns of the lease of `s`, as if another process held it."""
     for name, value in columns.items():
         change_rows(db, f"UPDATE leases SET {name} = ? WHERE conversation_id = 's'", value)
 
@@ -375,8 +375,8 @@ SESSIONS = st.sampled_from(["first", "second"])
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Several surfaces acquire, renew, release and take over a lease in any order. The model is one epoch and
-    one holder."""
+    """Several surfaces acquire, renew, release and take over a lease in any order. The expected state is one
+    epoch and one holder."""
 
     @initialize()
     def open(self) -> None:
@@ -387,7 +387,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.db.create_session("second", "cli", parent_session_id="first")
         self.epoch = 0
         self.known: dict[str, Lease] = {}
-        """The last lease of each surface, whether it is lost or not."""
+        """The last lease that each surface got, even if the surface has lost it since."""
         self.holder: str | None = None
         self.standing = False
         self.appended = 0

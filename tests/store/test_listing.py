@@ -1,4 +1,5 @@
-"""The list for people: pages of conversations, with the total and the reason why some are hidden."""
+"""The list for people: pages of conversations, with the total number and the reason why some conversations
+are hidden."""
 
 from __future__ import annotations
 

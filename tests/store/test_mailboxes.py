@@ -1,4 +1,5 @@
-"""Mailboxes: an accepted message is processed once and a queued message is delivered once, whichever process dies."""
+"""Mailboxes: an accepted message is processed once, and a queued message is delivered once, even if a process
+dies."""
 
 from __future__ import annotations
 

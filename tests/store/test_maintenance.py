@@ -1,4 +1,5 @@
-"""Maintenance during other work: open sessions stay, and a session that a crash left open ages from its closing."""
+"""Maintenance while the store is used: open sessions are kept. The age of a session that a crash left open
+counts from the moment at which it is closed."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def db(home: Path) -> Iterator[SessionDB]:
 
 
 def use_in_process(home: Path, work: str) -> subprocess.Popen[str]:
-    """Start another process that has done this work in the store. It runs until its stdin is closed."""
+    """Start another process that runs `work` on the store and then stays alive until its stdin is closed."""
     child = subprocess.Popen(
         [sys.executable, "-c", OTHER_PROCESS.format(work=work)],
         env={**os.environ, "HERMES_HOME": str(home)},
@@ -70,7 +71,7 @@ def row_of(db: SessionDB, name: str) -> dict[str, Any]:
 
 
 def date_back(db: SessionDB, name: str, days: float) -> None:
-    """Set the times of a session back, so that it looks this old."""
+    """Move the times of a session `days` days into the past."""
     at = time.time() - days * DAY
     change_rows(db, "UPDATE messages SET timestamp = ? WHERE session_id = ?", at, name)
     change_rows(
@@ -195,7 +196,7 @@ def test_what_was_open_when_maintenance_began_is_not_deleted_by_it(
 
 
 class EndsMeanwhile(Retention):
-    """A session that ends after maintenance began and before it deletes."""
+    """A retention manager in which two sessions end after maintenance has begun and before it deletes."""
 
     def prune(self, *arguments: Any, **named: Any) -> int:
         from hermes.store.sessions.sessions import Sessions

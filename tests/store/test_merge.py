@@ -1,4 +1,5 @@
-"""Import of a copy of a stored session: missing messages are added once, and nothing stored is lost or undone."""
+"""Import of a copy of a stored session: missing messages are added once. Nothing that is stored is lost or
+undone."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def begin(db: SessionDB, session_id: str = "a", *texts: str, **more: Any) -> str
 
 
 def export(db: SessionDB, *session_ids: str) -> list[dict[str, Any]]:
-    """Return an export of these sessions, or of all, after a round trip through JSON."""
+    """Return an export of these sessions, or of all sessions, after a round trip through JSON."""
     return [
         json.loads(json.dumps(session))
         for session in db.export_each()
@@ -578,7 +579,7 @@ def test_a_title_that_moved_to_the_continuation_moves_here_too(db: SessionDB, ot
 
 
 def exchange(db: SessionDB, other: SessionDB) -> None:
-    """Both stores export before either imports."""
+    """Exchange exports between two stores. Both stores export before either one imports."""
     files = export(db), export(other)
     other.import_sessions(files[0], trusted=True)
     db.import_sessions(files[1], trusted=True)
@@ -925,7 +926,7 @@ def test_a_long_session_is_compared_in_a_moment(db: SessionDB, other: SessionDB)
 def test_a_message_that_moved_to_a_branch_there_is_not_stored_again(
     db: SessionDB, other: SessionDB, is_reversed: bool
 ) -> None:
-    """An edit moves the messages that a branch carries to the branch."""
+    """When a session is edited, messages that a branch carries are moved from the session to the branch."""
     begin(db, "a", "one")
     other.import_sessions(export(db), trusted=True)
     say(db, "a", "two")
@@ -957,7 +958,8 @@ def test_a_branch_without_its_deleted_parent_carries_what_is_here(db: SessionDB,
 
 
 def test_a_session_that_inherited_messages_here_grows(db: SessionDB, other: SessionDB) -> None:
-    """Messages that moved here were not written in this session, so its copy in the file has not diverged."""
+    """Messages that a session inherited from a deleted session were not written in it. The copy in the file
+    therefore has not diverged."""
     begin(db, "a", "one")
     db.branch("a", session_id="b")
     other.import_sessions(export(db), trusted=True)
@@ -980,7 +982,7 @@ def test_a_copy_of_a_session_under_another_name_is_another_session(db: SessionDB
 
 
 def test_messages_of_one_moment_are_told_apart(db: SessionDB) -> None:
-    """Other programs export whole sessions with a single timestamp, so messages cannot be identified by time."""
+    """Other programs export a whole session with a single timestamp, so time does not identify a message."""
     messages = [{"role": "user", "content": f"said {number}", "timestamp": T} for number in range(50)]
     for number, message in enumerate(messages):
         message["uid"] = f"{number:032x}"

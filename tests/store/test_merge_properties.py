@@ -83,14 +83,15 @@ class Machines:
         self.stores[at].append_message(session_id, "user", f"said at {self.clock % 3}", timestamp=self.now())
 
     def send(self, at: int, to: int, order: int = 0) -> Imported:
-        """Send everything, in an order that depends on a number."""
+        """Export everything from store `at` and import it into store `to`. `order` selects the order of the
+        sessions."""
         sessions = export(self.stores[at])
         if order:
             Random(order).shuffle(sessions)
         return self.stores[to].import_sessions(sessions, trusted=True)
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Return all pairs of different stores."""
+        """Return all pairs of indexes of two different stores."""
         return list(permutations(range(len(self.stores)), 2))
 
     def do(self, what: str, at: int, which: int) -> None:
@@ -127,7 +128,7 @@ class Machines:
                 self.send(at, others[which % len(others)])
 
     def edit(self, store: SessionDB, session_id: str, what: str, which: int) -> None:
-        """Replace earlier messages."""
+        """Change earlier messages: rewind, restore or replace them."""
         match what:
             case "rewind":
                 messages = store.list_recent_user_messages(session_id, limit=1)
@@ -199,7 +200,8 @@ def test_machines_that_exchange_everything_hold_the_same_messages(
 def test_an_import_loses_and_doubles_nothing_in_any_order(
     steps: list[tuple[str, int, int]], order: int
 ) -> None:
-    """Messages move between sessions when a conversation is edited or deleted. The uid identifies a message."""
+    """Messages move between sessions when a conversation is edited or deleted, so a message is identified by
+    its uid."""
     with tempfile.TemporaryDirectory() as folder:
         machines = Machines(folder, "xy")
         x, y = machines.stores
@@ -252,7 +254,8 @@ def find_rewound(db: SessionDB) -> set[str]:
 def test_a_copy_that_follows_is_the_same_whenever_it_was_sent(
     steps: list[tuple[str, int]], sends: list[bool]
 ) -> None:
-    """One store changes and the other only imports. The number and time of the imports do not matter."""
+    """One store changes and the other only imports. The result does not depend on when and how often it
+    imports."""
     with tempfile.TemporaryDirectory() as folder:
         machines = Machines(folder, "xy")
         x, y = machines.stores

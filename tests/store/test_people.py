@@ -286,7 +286,8 @@ def acted(activity: Any) -> list[Any]:
 
 
 def outcome(verb: Any, store: ScopedStore, session_id: str) -> str:
-    """Return the result or error that a caller receives, without the id that the caller passed."""
+    """Return the result or the error of a verb as text. The session id that was passed is replaced, so that
+    outcomes can be compared."""
     try:
         outcome_text = repr(verb(store, session_id))
     except errors.HermesError as problem:
@@ -362,7 +363,7 @@ PRINCIPALS = [ANN, BOB, ANN_IN_ROOM, BOB_IN_ROOM, ANN_IN_THREAD, ANN_ELSEWHERE]
 def test_random_people_doing_anything_never_see_what_is_not_theirs(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str, int]]
 ) -> None:
-    """Every row contains the mark of its owner. No person may receive the mark of another."""
+    """Every row contains a mark of its owner. No person may ever receive the mark of another person."""
     with SessionDB(db_path=tmp_path_factory.mktemp("people") / "state.db") as db:
         owner_of: dict[str, str] = {}
         for who, verb, which in steps:

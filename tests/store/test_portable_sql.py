@@ -1,4 +1,5 @@
-"""SQL outside `store/sqlite` works with every engine. Statements are checked word by word and are not run.
+"""SQL outside `store/sqlite` works with every engine. The words of the statements are checked; the statements
+are not run.
 
 The same rule applies to tests outside the SQLite-only places.
 """
@@ -20,7 +21,8 @@ ENGINE = SOURCES / "store" / "sqlite"
 
 
 def statements(file: Path) -> Iterator[tuple[int, str]]:
-    """Return the lines and texts of strings that look like SQL or a part of it. Docstrings are ignored."""
+    """Return (line, text) of each string in `file` that looks like SQL or a part of SQL. Docstrings are
+    ignored."""
     tree = ast.parse(file.read_bytes())
     prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

@@ -33,7 +33,7 @@ def ago(days: float) -> float:
 
 
 def session(db: SessionDB, session_id: str, days: float, *, ended: bool = True, source: str = "cli") -> str:
-    """Create a session that was started and last used this many days ago."""
+    """Create a session that was started and last used `days` days ago."""
     db.create_session(session_id, source, started_at=ago(days))
     db.append_message(session_id, "user", f"said in {session_id}", timestamp=ago(days) + 1)
     if ended:
@@ -404,7 +404,8 @@ def test_a_dry_run_names_exactly_what_goes_longest_unused_first(db: SessionDB) -
 
 
 class Meanwhile(Retention):
-    """A prune during which a message is stored after the selection and before the deletion."""
+    """A retention manager in which a message is stored between the selection of old sessions and their
+    deletion."""
 
     def _prune_batch(
         self, roots: list[str], cutoff: float, only: Selection, ended_by: float | None

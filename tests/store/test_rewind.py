@@ -185,7 +185,8 @@ def test_a_clock_that_goes_back_does_not_change_what_was_last(
 @settings(max_examples=scale_examples(240), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_what_comes_back_is_what_an_editor_would_redo(db: SessionDB, steps: list[tuple[str, int]]) -> None:
-    """This also applies to branches and continuations, where some of the messages belong to another session."""
+    """A restore brings back the same messages as "redo" in an editor. This holds even in branches and
+    continuations, where some of the messages belong to another session."""
     session = new_session_id()
     db.create_session(session, "cli")
     live: list[int] = []

@@ -1,4 +1,4 @@
-"""The format of sealed files, tested with a key and without a SQLite that has ciphers."""
+"""The format of sealed files. The tests use a key but need no SQLite with ciphers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOG = (
 
 
 class OneKey:
-    """A source of one key, or of none for a plain store."""
+    """A key source with one key, or with no key for a plain store."""
 
     def __init__(self, key: bytes | None = KEY) -> None:
         self._key = key
@@ -62,7 +62,7 @@ def test_files_of_the_first_version_can_be_read_for_ever(sealed: SealedFiles) ->
 
 
 def test_the_format_is_what_the_documentation_says() -> None:
-    """HKDF-SHA256 and ChaCha20-Poly1305. HKDF is compared with an independent implementation."""
+    """Files use HKDF-SHA256 and ChaCha20-Poly1305. HKDF is compared with an independent implementation."""
     pseudo_random = hmac.digest(bytes(32), KEY, sha256)
     derived = hmac.digest(pseudo_random, b"hermes-sessions sealed files 1: file\x01", sha256)
     head, _, body = FILE.partition(b'"}\n')
@@ -121,7 +121,7 @@ def append_some(root: Path, number: int) -> None:
 
 
 def test_processes_add_to_one_history_at_once(sealed: SealedFiles) -> None:
-    """The first process seals the plain history."""
+    """The history is plain at first. The first process that appends to it seals it."""
     (sealed.root / "chat_history").write_bytes(b"before\n")
     workers = [
         multiprocessing.get_context("spawn").Process(target=append_some, args=(sealed.root, number))

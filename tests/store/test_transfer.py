@@ -15,7 +15,7 @@ from hermes_state import SessionDB
 from tests.stored_rows import change_rows, read_rows
 
 PLACES = ("id", "session_id")
-"""Row ids belong to one store. All other values must be equal in another store."""
+"""Row ids differ between stores. All other values must be equal after an import."""
 BOB = Principal("telegram", "bob", "dm-bob")
 
 
@@ -107,7 +107,8 @@ def test_a_source_exports_alone_under_either_spelling(db: SessionDB) -> None:
 
 
 def test_a_list_of_all_is_complete_at_the_call(db: SessionDB) -> None:
-    """A script that exports and then prunes keeps everything that it exported."""
+    """A list of exports is complete when the call returns. A script that exports and then prunes therefore
+    loses nothing."""
     talk(db, "a", "first", started_at=1.0)
     talk(db, "b", "kept", started_at=2.0)
     db.end_session("a", "done")

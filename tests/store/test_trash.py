@@ -1,5 +1,5 @@
-"""The trash: a conversation is trashed as a whole, not found anywhere, restored by one call, and deleted
-after a time."""
+"""The trash: a conversation is trashed as a whole and is then not found anywhere. One call restores it. After
+a time limit it is deleted."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def row(db: SessionDB, session_id: str) -> dict[str, Any]:
 
 
 def everything_seen(db: SessionDB) -> dict[str, object]:
-    """Return the result of each read of the store. It is the same before and after if nothing has changed."""
+    """Return the results of all reads of the store. Two results are equal if nothing has changed between
+    them."""
     every = sorted(THROWN | STAYING)
     return {
         "rich": db.list_sessions_rich(limit=99),

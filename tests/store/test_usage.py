@@ -1,4 +1,4 @@
-"""Usage: one row per model call, sums in the documented columns, and totals that count nothing twice."""
+"""Usage: one row per model call, sums in the documented columns, and totals in which no call counts twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts the processes of `workers.py`, sends them commands, waits for them and kills them."""
+"""Starts processes that run `workers.py`, sends them commands, waits for them and kills them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ LONG = os.environ.get("HERMES_LONG", "") not in ("", "0")
 
 
 def impatient(db: Any, seconds: float) -> None:
-    """Limit the wait for the write lock. A spooling handle wraps its engine, so the limit is set on the inner one."""
+    """Set the time limit for the write lock. A spooling handle wraps its engine, so the limit is set on the
+    wrapped engine."""
     getattr(db._engine, "_engine", db._engine)._connections.deadline = seconds
 
 
@@ -65,7 +66,7 @@ class Worker:
         return self.result()
 
     def line(self) -> dict[str, Any]:
-        """Return the next line of output. {} if the process is dead and all of its output was read."""
+        """Return the next line of output, or {} if the process is dead and all of its output was read."""
         text = self._out.readline()
         if not text.endswith(b"\n"):
             return {}
@@ -111,7 +112,8 @@ class Worker:
 
 
 def check_said(messages: list[dict[str, Any]], acknowledged: dict[int, int], tag: str) -> None:
-    """Check the numbered messages of one worker: every acknowledged message once, in order, and at most one more."""
+    """Check the numbered messages of one worker: every acknowledged message is stored once and in order, and
+    at most one further message."""
     texts = [row["content"].split()[0] for row in messages]
     assert texts == [f"{tag}n{n}" for n in range(len(texts))]
     assert len(acknowledged) <= len(texts) <= len(acknowledged) + 1

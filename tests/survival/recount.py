@@ -1,5 +1,5 @@
-"""Computes what lists must show, slowly and from the raw rows by the documented rules. Shares no code with
-the product."""
+"""Computes what lists must show, directly from the raw rows and the documented rules. It is slow and shares
+no code with the product."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ NOT_JSON = object()
 
 
 def decoded(row: Row) -> Any:
-    """Return the content of a row by the documented format, unless its writer marked it as plain text."""
+    """Return the content of a row, decoded by the documented format. If the writer marked it as plain text,
+    return it as it is."""
     content = row["content"]
     if isinstance(content, str) and content.startswith("\0json:") and row["content_kind"] != "text":
         try:
@@ -58,8 +59,8 @@ class Recount:
         return self.sessions.get(parent) if parent != session["id"] else None
 
     def is_below(self, session: Row) -> bool:
-        """Return whether a session is below another one. In a cycle all sessions are shown, because none is
-        above the others."""
+        """Return whether a session has another session above it and is therefore not listed itself. No
+        session of a cycle counts as below another, so all of them are listed."""
         seen: set[str] = set()
         above = self.parent(session)
         while above is not None and above["id"] not in seen:
@@ -70,16 +71,16 @@ class Recount:
         return self.parent(session) is not None
 
     def must_have_relation(self, session: Row) -> str | None:
-        """Return the relation of a child without a recorded relation, from its times and the end reason of
-        its parent."""
+        """Return the relation of a child for which none is recorded. It follows from the times of the child
+        and from the time and reason of its parent's end."""
         parent = self.parent(session)
         if parent is None or parent["ended_at"] is None or session["started_at"] < parent["ended_at"]:
             return None
         return {"compression": "compression", "branched": "branch"}.get(parent["end_reason"])
 
     def root(self, session: Row) -> Row:
-        """Return the root of the recorded compressions. A cycle has no root; any of its sessions is valid if
-        all agree."""
+        """Return the root of the recorded compressions. In a cycle, any member is accepted as the root,
+        provided that it names itself as its root."""
         seen, at = {session["id"]}, session
         while at["relation"] == "compression" and (above := self.parent(at)) is not None:
             if above["id"] in seen:

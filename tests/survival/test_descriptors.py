@@ -1,4 +1,4 @@
-"""A program without free file descriptors: one correct error, and no stored row is reported as failed."""
+"""A program that has no free file descriptors gets one correct error. No stored row is reported as failed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def path(home: Path) -> str:
 
 
 def _ask(worker: Worker, command: str, **arguments: object) -> str | None:
-    """Return the message of the error, or None."""
+    """Run a command. Return the message of its error, or None if it succeeded."""
     try:
         worker.ask(command, **arguments)
     except Refused as refused:
@@ -72,7 +72,8 @@ def test_opening_without_descriptors_says_so(path: str, left: int) -> None:
 
 @pytest.mark.parametrize("left", range(10))
 def test_creating_a_store_without_descriptors_says_so(path: str, left: int) -> None:
-    """The error does not claim that the store is unwritable, and no file remains that could not be opened later."""
+    """The error does not claim that the store cannot be written. No file is left behind that could not be
+    opened later."""
     with Worker() as worker:
         # Loads everything that is needed.
         worker.ask("visit", path=f"{path}.other", session="s", texts=["one"])
@@ -89,7 +90,7 @@ def test_creating_a_store_without_descriptors_says_so(path: str, left: int) -> N
 
 @pytest.mark.parametrize("left", range(8))
 def test_no_stored_row_is_reported_as_failed(path: str, left: int) -> None:
-    """A row is stored and acknowledged, or neither, even if the write must open more files."""
+    """A row is both stored and acknowledged, or neither, even if the write must open further files."""
     with Worker() as worker:
         worker.ask("visit", path=path, session="s", texts=["first"])
         worker.ask("limit_descriptors", most=FEW)

@@ -87,8 +87,8 @@ def test_a_store_that_cannot_be_made_leaves_nothing_behind(home: Path) -> None:
 
 
 def test_a_device_without_room_says_so(home: Path) -> None:
-    """Causes ENOSPC on a small file system if one can be mounted. Otherwise the test is skipped; see the size
-    limit above."""
+    """ENOSPC is caused on a small file system, if one can be mounted. Otherwise the test is skipped; the
+    tests above use a limit of the file size instead."""
     home.mkdir(mode=0o700)
     program = home.parent / "fill.py"
     program.write_text(FILL_A_SMALL_DEVICE, encoding="utf-8")
@@ -245,7 +245,8 @@ def test_a_store_that_was_read_only_for_a_while_can_be_written_again(
 def test_a_read_only_index_from_before_is_named_and_mended(
     reachable: Path, unprivileged: Worker, endings: list[str]
 ) -> None:
-    """An earlier version left it in this state."""
+    """An earlier version left the write-ahead log or its index read-only. The diagnosis names the files, and
+    opening the store makes them writable again."""
     path = reachable / "state.db"
     unprivileged.ask("open_store", path=str(path))
     unprivileged.ask("append", session="s", texts=["one"])
@@ -308,7 +309,7 @@ def test_the_file_system_of_a_folder(folder: str, kind: str) -> None:
 
 
 def test_the_file_system_is_that_of_the_real_folder(tmp_path: Path) -> None:
-    """If the home is a link to another file system, that file system counts."""
+    """If the home is a link to a folder on another file system, the properties of that file system apply."""
     link = tmp_path / "link"
     link.symlink_to("/dev/shm" if Path("/dev/shm").is_dir() else "/")
     assert journal_choice.journal_for(link / "state.db") == journal_choice.journal_for(

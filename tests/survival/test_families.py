@@ -1,5 +1,5 @@
-"""Cycles, sessions that are their own parent, and a chain of ten thousand: operations end and affect only
-their targets."""
+"""Cycles, sessions that are their own parent, and a chain of ten thousand sessions: every operation ends and
+affects only the sessions that it names."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ def test_pruning_a_circle_takes_it_and_leaves_the_rest(circles: SessionDB) -> No
 
 @pytest.fixture(scope="module")
 def chain_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create s0 <- s1 <- ..., each ended by a compression, with two messages each, written by another program."""
+    """Create s0 <- s1 <- ... as another program. Each session was ended by a compression and has two
+    messages."""
     path = tmp_path_factory.mktemp("chain") / "state.db"
     SessionDB(path).close()
     numbers = f"WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {LENGTH - 1})"

@@ -1,5 +1,5 @@
-"""Another program writes both tables with plain SQL while ours append, index and search. Derived data stays
-correct."""
+"""Another program writes both tables with plain SQL while our programs append, index and search. Derived data
+stays correct."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ def _foreign(path: Path, *statements: str) -> None:
 
 
 def test_a_foreign_row_that_nobody_counted_keeps_its_place(db: SessionDB) -> None:
-    """Scripts insert messages without updating the count, so the activity of a session must not depend on the
-    count."""
+    """Scripts insert messages without updating `message_count`, so the last activity of a session must not
+    depend on that count."""
     db.create_session("s", "cli", started_at=1000.0)
     _foreign(
         db.db_path,
@@ -172,7 +172,7 @@ def test_a_parent_that_comes_back_is_a_parent_again(db: SessionDB) -> None:
 
 
 def test_many_foreign_changes_at_once_are_all_taken_in(db: SessionDB) -> None:
-    """A list must not be stale if more sessions have changed than one pass recomputes."""
+    """A list must be complete even if more sessions have changed than one pass recomputes."""
     many = 30_000
     db.create_session("seed", "cli")
     _foreign(
@@ -287,7 +287,7 @@ def test_rows_put_above_all_others_count_for_their_session(db: SessionDB, shift:
 
 @pytest.mark.parametrize("later", [7000, -90], ids=["newer", "older"])
 def test_rows_copied_under_new_ids_count_when_the_index_has_seen_them(db: SessionDB, later: int) -> None:
-    """They look like our own rows in every column. The index still reads them and finds their session."""
+    """The copied rows look like our own rows in every column. They are noticed when the index reads them."""
     _talk(db, "a", "ours")
     db.create_session("b", "cli", started_at=900.0)
     db.append_message("b", "assistant", "ours", timestamp=5000.0)
@@ -346,7 +346,8 @@ def test_an_attachment_put_back_without_its_reference_is_kept(db: SessionDB, hom
 
 
 def test_our_own_rows_leave_no_notes(db: SessionDB) -> None:
-    """The triggers' notes are for the next list. Our own writes have already updated the derived data."""
+    """The triggers record changes for the next list. Our own writes leave no such records, because they
+    update the derived data themselves."""
     _talk(db, "a", "ours")
     db.create_session("a", "cli")
     db.branch("a")

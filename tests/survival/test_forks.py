@@ -1,5 +1,5 @@
-"""A process forks while its threads use a store: the child can open its own store, and nobody waits for a
-lost lock."""
+"""A process forks while its threads use a store: the child can open its own store, and no process waits for a
+lock that nobody holds any more."""
 
 from __future__ import annotations
 
@@ -184,6 +184,7 @@ def test_a_child_that_lives_on_holds_no_lock_of_its_parents(tmp_path: Path) -> N
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 def test_a_child_that_frees_its_parents_store_closes_no_file_of_it(tmp_path: Path) -> None:
-    """Closing any descriptor of a file drops the locks that the child's own store has on it."""
+    """If the child closed a file of its parent's store, it would drop the POSIX locks that its own store
+    holds on the same file."""
     before, after = told_by(PARENTS_STORE_IS_FREED, tmp_path / "state.db")
     assert before == after > 0

@@ -1,8 +1,9 @@
-"""A signal at any point where the interpreter can handle it, in a thread that leads or follows a group
-commit.
+"""A signal arrives at any point at which the interpreter can handle it, in a thread that leads or follows a
+group commit.
 
-The handler raises (Ctrl-C, a timeout of any class) or uses the store itself. No thread waits for ever, every
-acknowledged write is stored once, and the interrupted caller can find out whether its own write was stored.
+The signal handler raises an exception (Ctrl-C, a timeout of any class) or uses the store itself. No thread
+waits for ever, every acknowledged write is stored once, and the interrupted caller can find out whether its
+own write was stored.
 """
 
 from __future__ import annotations
@@ -69,11 +70,12 @@ def instructions(code: CodeType) -> dict[int, str]:
 
 
 def until_now() -> None:
-    """Release the holder of the lock only after all threads have joined the queue."""
+    """Release the holder of the lock, but only after all threads have joined the queue."""
 
 
 class Interruption:
-    """A trace function that calls the handler at the n-th point where a signal can really be handled."""
+    """A trace function that calls the handler at the n-th point at which the interpreter could handle a real
+    signal."""
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ def until(true: Callable[[], object], seconds: float) -> None:
 
 
 class Round:
-    """The main thread waits in the queue with others and is interrupted."""
+    """One round: the main thread waits in the queue with other threads and is interrupted."""
 
     def __init__(
         self, db: SessionDB, tag: str, interruption: Interruption, *, place: int, apart: bool
@@ -235,7 +237,8 @@ def test_one_in_line_is_interrupted_anywhere(
 def test_a_handler_writes_reads_and_searches_anywhere(
     home: Path, place: int, journal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call ends or is refused immediately. Every acknowledged write is stored once, and no other."""
+    """A call in a handler completes, or is refused at once. Every acknowledged write is stored once, and
+    nothing else is stored."""
     if journal == "delete":
         monkeypatch.setattr(opener, "journal_for", lambda _path: ("delete", "nfs"))
     refused = 0
@@ -277,8 +280,8 @@ def test_a_handler_writes_reads_and_searches_anywhere(
 
 @pytest.mark.parametrize("place", [0, 1], ids=["leading", "following"])
 def test_a_handler_closes_the_store_anywhere(home: Path, place: int) -> None:
-    """The store is closed when the interrupted write has ended. That write and those before it report their
-    true results."""
+    """The store is closed as soon as the interrupted write has ended. That write and the writes before it
+    report their true results."""
     for number in range(1, MOST):
         db = SessionDB()
         db.create_session("s", "cli")
@@ -299,7 +302,8 @@ def test_a_handler_closes_the_store_anywhere(home: Path, place: int) -> None:
 
 
 def test_a_handler_writes_while_the_spool_is_used(home: Path) -> None:
-    """Writes that the store cannot take, of the interrupted call and of the handler, are spooled and stored once."""
+    """If the store cannot accept the writes of the interrupted call and of the handler, both are spooled, and
+    each is stored once later."""
     watched = tuple(str(module.__file__) for module in (spool, append_files, spool_writer))
     expected: list[str] = []
     kept: list[Path | None] = []

@@ -1,9 +1,10 @@
-"""POSIX locks are dropped by any close of the file in the same process. No acknowledged write may be lost by
-that.
+"""If a process closes any descriptor of a file, all of its POSIX locks on the file are dropped. No
+acknowledged write may be lost by that.
 
-The failure: our locks are gone, and another program opens the file, writes and closes it. It believes that it
-is the last user and removes the write-ahead log that we still write to. On Linux, a lock of another kind
-prevents this. Elsewhere the inode of the log shows it, and the rows are written again.
+This is how a write could be lost: our locks are gone, and another program opens the file, writes and closes
+it. That program believes that it is the last user, and removes the write-ahead log to which we still write.
+On Linux, a lock of another kind prevents this. On other systems, the inode of the log shows that it was
+removed, and the rows are written again.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ def test_without_the_lock_the_inode_of_the_log_saves_the_rows(
 
 
 def test_without_the_lock_two_stores_of_one_process_lose_nothing(home: Path) -> None:
-    """Rows can be written again only if no connection of the process still uses the old log, so all are reopened."""
+    """The rows of a removed log can be written again only if no connection of the process still uses that
+    log. Therefore all connections are reopened."""
     path = home / "state.db"
     with Worker() as ours, Worker() as theirs:
         ours.ask("without_lock")
@@ -196,7 +198,8 @@ def test_a_library_that_was_there_before_is_warned_about_and_loses_nothing(home:
 
 @ENDINGS
 def test_a_library_that_comes_in_by_attach_loses_nothing(home: Path, killed: bool) -> None:
-    """ATTACH raises no audit event, so it cannot be refused."""
+    """A second SQLite library in the process opens the store by ATTACH. This raises no audit event, so it
+    cannot be refused."""
     path = home / "state.db"
     with Worker() as ours, Worker() as theirs:
         ours.ask("open_store", path=str(path))
@@ -226,7 +229,8 @@ def test_a_time_is_trusted_once_another_change_would_show(changed_ns: int, age: 
 
 @pytest.mark.parametrize("quiet", [True, False], ids=["long after", "at once"])
 def test_a_log_that_was_replaced_is_noticed(tmp_path: Path, quiet: bool) -> None:
-    """This also applies if the folder has not changed for long, and within the same tick of the clock."""
+    """A replaced log is noticed even if the folder had not changed for a long time, and even within the same
+    tick of the clock."""
     path, log, other = (tmp_path / name for name in ("state.db", "state.db-wal", "other"))
     path.touch()
     status = path.stat()
@@ -263,7 +267,8 @@ def test_a_store_that_is_a_link(tmp_path: Path, caplog: pytest.LogCaptureFixture
 
 
 def test_a_folder_that_was_moved_while_the_store_is_open(tmp_path: Path) -> None:
-    """A link now leads to a copy, which all other programs use. The next messages are stored there too."""
+    """The folder was copied, and the link that the store was opened through now leads to the copy, which all
+    other programs use. The next messages are stored in the copy."""
     old, new, link = tmp_path / "old", tmp_path / "new", tmp_path / "link"
     old.mkdir(mode=0o700)
     link.symlink_to(old)

@@ -1,4 +1,4 @@
-"""Other users can read none of our files, whatever the umask is. Purged text is in no file."""
+"""Other users can read none of our files, whatever the umask is. No file contains purged text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.survival.processes import Refused, Worker
 
 @contextmanager
 def _watched(home: Path) -> Iterator[dict[str, int]]:
-    """Record the most permissive mode of each file and folder while the block runs."""
+    """While the block runs, record the most permissive mode that each file and folder has."""
     seen: dict[str, int] = {}
     stop = threading.Event()
 
@@ -130,7 +130,7 @@ TOKENS = ("Quetzalcoatlus", "Zephyrhöhe", "端午節龍舟賽", "xylophonkonzer
 
 
 def _traces(home: Path, tokens: tuple[str, ...]) -> list[str]:
-    """Return the places in the files of the home that contain a token in any encoding."""
+    """Return the places in the files of the home at which a token occurs in any encoding."""
     found = []
     for token in tokens:
         folded = token.casefold()
@@ -268,8 +268,8 @@ def test_a_purge_that_is_killed_is_finished_by_the_next(home: Path, step: str) -
 
 
 def test_a_purge_that_a_reader_holds_up_does_not_pretend(home: Path) -> None:
-    """The snapshot of a reader keeps the old pages in the file. The purge then fails or waits, and never
-    reports success."""
+    """The snapshot of a reader keeps old pages in the file. The purge then fails or waits, and never reports
+    success too early."""
     path = home / "state.db"
     with SessionDB(path) as db:
         _confide(db, "goes")

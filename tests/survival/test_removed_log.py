@@ -1,7 +1,7 @@
-"""The write-ahead log or its index is removed or replaced under an open store: no acknowledged row is lost.
+"""The write-ahead log or its index is removed or replaced while a store is open: no acknowledged row is lost.
 
-The connections that were open before still use the removed log, and its rows are nowhere else. The tests
-compare the acknowledged rows with those that a new process reads.
+Connections that were open before still use the removed log, and its rows are nowhere else. The tests compare
+the acknowledged rows with the rows that a new process reads.
 """
 
 from __future__ import annotations
@@ -189,7 +189,8 @@ def test_threads_that_append_lose_nothing(path: str, accident: Accident) -> None
 @FEW_ACCIDENTS
 @pytest.mark.parametrize("second", ["append", "close", "read"])
 def test_two_processes_that_both_hold_the_removed_log(path: str, accident: Accident, second: str) -> None:
-    """The first process that writes saves the rows of both. The other notices it and continues."""
+    """The first process that writes saves the rows of both processes. The other process notices that and
+    continues."""
     with Worker() as one, Worker() as two:
         _start(one, path)
         two.ask("open_store", path=path)
@@ -254,7 +255,8 @@ def test_a_process_that_only_reads_follows(path: str, accident: Accident) -> Non
 
 @FEW_ACCIDENTS
 def test_whoever_opens_it_before_that_is_refused(path: str, accident: Accident) -> None:
-    """Otherwise it would not see the rows in the removed log, and its writes would prevent saving them."""
+    """Until the rows of the removed log are saved, another process may not open the store. It would not see
+    these rows, and its writes would make it impossible to save them."""
     with Worker() as ours, Worker() as late:
         _start(ours, path)
         accident(path)
@@ -299,8 +301,8 @@ AWAY = r"removed the write-ahead log of"
 
 @pytest.mark.parametrize("first", ["append", "read", "close"])
 def test_a_foreign_program_that_begins_a_new_log_loses_nobody_s_rows_silently(path: str, first: str) -> None:
-    """The other program does not know the removed log. Its rows cannot be merged with that log, and an error
-    reports this."""
+    """The other program does not know of the removed log. The rows that it writes cannot be merged with that
+    log, so an error is raised."""
     with Worker() as ours, Worker() as theirs:
         _start(ours, path)
         _remove("-wal", "-shm")(path)
@@ -331,8 +333,9 @@ sys.stdin.readline()
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_commit_that_a_new_index_lacks_is_made_again(path: str, times: int) -> None:
-    """The index is removed during a transaction, and another process creates a new one. The new index lacks
-    this transaction, although it is in the same log, so the next writer would overwrite it."""
+    """The index is removed during a transaction, and another process creates a new index. The transaction is
+    in the log but not in the new index, so the next writer would overwrite it. Therefore it is committed
+    again."""
     readers: list[subprocess.Popen[str]] = []
 
     def work(writer: Writer) -> None:
@@ -368,7 +371,8 @@ def test_a_commit_that_a_new_index_lacks_is_made_again(path: str, times: int) ->
 def test_whoever_opens_it_just_then_does_not_write_beside_a_transaction(
     path: str, accident: Accident
 ) -> None:
-    """The locks of the transaction are in the removed index, and the new index has none."""
+    """The locks of the running transaction are in the removed index. A process that opens the store now would
+    see a new index without locks."""
     with Worker() as ours, Worker() as late:
         _start(ours, path)
         ours.ask("execute_raw", sql="BEGIN IMMEDIATE")
@@ -388,8 +392,8 @@ def test_whoever_opens_it_just_then_does_not_write_beside_a_transaction(
 
 
 def test_a_checkpoint_that_is_asked_for_during_the_recovery_keeps_no_connection(path: str) -> None:
-    """SQLite shares one index between the connections of a process. A remaining connection would keep the
-    removed index."""
+    """The connections of a process share one index. If a checkpoint kept a connection open, that connection
+    would keep the removed index in use."""
     with SessionDB(path) as db:
         db.create_session("s", source="cli")
         db.append_message("s", "user", "before")
@@ -414,8 +418,8 @@ def test_a_checkpoint_that_is_asked_for_during_the_recovery_keeps_no_connection(
 def test_removing_it_again_and_again_under_two_that_write_damages_nothing(
     path: str, accident: Accident
 ) -> None:
-    """SQLite's locks between processes are in the index. Without it, the processes would write without
-    coordination."""
+    """SQLite's locks between processes are in the index. If it is removed, two processes could write at the
+    same time."""
     with Worker() as one, Worker() as two:
         _start(one, path)
         two.ask("open_store", path=path)
@@ -518,7 +522,7 @@ CUTS = pytest.mark.parametrize("left", [0, 0.4, 0.99])
 
 
 def _start_with_rows_in_the_file(worker: Worker, path: str) -> None:
-    """Put the first rows into the database file, and one row only into the log."""
+    """Put the first rows into the database file, and one further row only into the log."""
     _start(worker, path)
     worker.ask("close")
     worker.ask("open_store", path=path)
@@ -619,7 +623,8 @@ for line in sys.stdin:
 
 
 def test_what_another_program_writes_onto_an_emptied_log_hides_nothing(path: str) -> None:
-    """The log is then longer than before, and its beginning is a hole."""
+    """The log is truncated to zero bytes, and another program continues to write at its old position. The log
+    is then longer than before, and its beginning contains only zeros."""
     with Worker() as ours:
         _start_with_rows_in_the_file(ours, path)
         command = [sys.executable, "-c", FOREIGN_WRITER, path]

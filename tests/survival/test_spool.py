@@ -1,4 +1,5 @@
-"""Messages that the store cannot take are spooled, reported immediately, and later stored once and in order."""
+"""Messages that the store cannot accept are spooled. The caller gets the error at once, and the messages are
+later stored once and in order."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def kept(db: SessionDB, session: str, *texts: Any, **more: Any) -> list[Path]:
-    """Append while the store is locked. Check that every message is refused and spooled. Return the spool files."""
+    """Append messages while the store is locked. Check that each is refused and spooled. Return the spool
+    files."""
     files = []
     with locked(db.db_path):
         for text in texts:
@@ -283,7 +285,8 @@ def test_whatever_is_written_next_comes_after_what_waits(spooling: SessionDB, ve
 def test_while_something_waits_nothing_of_the_handle_overtakes_it(
     spooling: SessionDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock is free for a moment, but the spool cannot be stored in it, so the next message is spooled too."""
+    """The store could be written again, but another process is busy with storing the spool. The next message
+    is therefore spooled too, behind the first one."""
     kept(spooling, "s", "first")
     lock = os.open(spooling.db_path.parent / "spool" / "lock", os.O_RDWR | os.O_CREAT)
     try:
@@ -485,7 +488,8 @@ def test_threads_share_the_spool(spooling: SessionDB) -> None:
 
 
 def test_killed_at_any_moment_everything_accepted_is_stored_once_and_in_order(home: Path) -> None:
-    """Processes accept messages while the lock is taken and released and others open the store. All are killed."""
+    """Processes accept messages while the lock is taken and released again and other processes open the
+    store. All of them are killed."""
     path, rng = home / "state.db", random.Random(5)
     SessionDB(path).close()
     accepted: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Threads share one store and its commits. Ctrl-C and fork happen at any point."""
+"""Threads share one store and its commits. Ctrl-C and forks happen at any point."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _check_once(acknowledged: list[list[Any]]) -> None:
 def test_where_no_thread_can_be_started_nothing_is_told_wrongly(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checkpoints are delayed, but committed writes are acknowledged."""
+    """If no thread can be started, checkpoints are delayed, but committed writes are still acknowledged."""
 
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

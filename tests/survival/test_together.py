@@ -16,7 +16,7 @@ from tests.survival.processes import LONG, Worker
 
 
 def _start(stack: ExitStack, count: int) -> list[Worker]:
-    """Start this number of workers. They are ready and wait for a command."""
+    """Start `count` workers. They are ready and wait for a command."""
     workers = [stack.enter_context(Worker()) for _ in range(count)]
     for worker in workers:
         worker.ask("logged")
@@ -162,7 +162,8 @@ def test_everybody_waits_for_a_sibling_that_holds_the_lock(home: Path) -> None:
 
 
 def test_one_that_was_stopped_while_it_stood_in_line_does_not_stop_the_others(home: Path) -> None:
-    """A stopped process holds no lock of SQLite, only its place in the queue. It continues when it is resumed."""
+    """A stopped process holds no lock of SQLite, only its place in the queue. When it is resumed, it
+    continues."""
     path = home / "state.db"
     with SessionDB(path) as db, ExitStack() as stack:
         db.create_session("s", "cli")

@@ -36,7 +36,7 @@ notices: list[str] = []
 
 
 def say(**answer: Any) -> None:
-    """Write one line in a single write, so that a kill cannot truncate it."""
+    """Write one line of JSON in a single write, so that a kill cannot truncate it."""
     os.write(1, (json.dumps(answer) + "\n").encode())
 
 
@@ -84,7 +84,7 @@ def back_up(target: str, name: str = "main") -> int:
 
 
 def diagnosed(name: str = "main") -> list[str]:
-    """Return the problems of the store's data, without those of permissions."""
+    """Return the problems with the data of the store, without problems of permissions."""
     return [f.what for f in stores[name].diagnose(deep=True).findings if f.what.startswith("Store")]
 
 
@@ -102,7 +102,7 @@ def purge(session: str, name: str = "main") -> bool:
 
 
 def purge_until(session: str, step: str, name: str = "main") -> bool:
-    """Purge a session. The process is killed on entry to the named function."""
+    """Purge a session. The process is killed when it enters the function `step`."""
 
     def look(frame: Any, event: str, called: Any) -> None:
         qualified = frame.f_code.co_qualname if event == "call" else getattr(called, "__qualname__", "")
@@ -114,7 +114,7 @@ def purge_until(session: str, step: str, name: str = "main") -> bool:
 
 
 def visit(path: str, session: str, texts: list[str], **options: Any) -> list[int]:
-    """Open, write and close. The last process to close removes the log if no other process uses it."""
+    """Open the store, write and close it. The last process that closes a store removes the log."""
     open_store(path, "visit", **options)
     ids = append(session, texts, "visit")
     close("visit")
@@ -122,7 +122,8 @@ def visit(path: str, session: str, texts: list[str], **options: Any) -> list[int
 
 
 def visit_with_old_library(path: str, session: str, texts: list[str]) -> None:
-    """Do the same as a program with the interpreter's SQLite, which does remove the log."""
+    """Open the store, write and close it as a program with the interpreter's SQLite does. That library
+    removes the log even if our process still uses it."""
     import sqlite3
 
     connection = sqlite3.connect(path, isolation_level=None, timeout=30)
@@ -154,13 +155,14 @@ def log_inode(path: str) -> int | None:
 
 
 def read_raw(path: str) -> int:
-    """Open, read and close a file, like a backup script, a grep or a hash in the same process."""
+    """Open, read and close a file in this process, as code for a backup, a search or a hash does."""
     with open(path, "rb") as file:
         return len(file.read())
 
 
 def without_lock() -> None:
-    """Behave like a system without open file description locks, where only the inode check is available."""
+    """Behave as on a system without open file description locks, where only the inode of the log shows a
+    problem."""
     sys.platform = "somewhere"
 
 
@@ -184,7 +186,8 @@ def close_second_library(name: str = "second") -> None:
 
 
 def hold_write_lock(path: str, seconds: float) -> None:
-    """Hold a transaction like another program. Print `held` at first and `done` after the release."""
+    """Hold a write transaction as another program does. Print `held` when it has begun and `done` after its
+    end."""
     import sqlite3
 
     connection = sqlite3.connect(path, isolation_level=None, timeout=30)
@@ -196,7 +199,8 @@ def hold_write_lock(path: str, seconds: float) -> None:
 
 
 def hold_half_a_change(path: str) -> None:
-    """Begin a change like another program, and hold it until killed. Print `held` at first."""
+    """Begin a change as another program does. Print `held`, and keep the transaction open until the process
+    is killed."""
     import sqlite3
 
     connection = sqlite3.connect(path, isolation_level=None, timeout=30)
@@ -222,7 +226,7 @@ def hold_lock_now_and_then(path: str, seconds: float, each: float) -> None:
 
 
 def hold_snapshot(path: str) -> None:
-    """Hold a read transaction until told to stop."""
+    """Begin a read transaction and keep it open."""
     import sqlite3
 
     others["reading"] = sqlite3.connect(path, isolation_level=None)
@@ -231,7 +235,7 @@ def hold_snapshot(path: str) -> None:
 
 
 def execute_raw(sql: str, name: str = "main") -> list[Any]:
-    """Run a statement of a script on the connection that the script got at its first statement."""
+    """Run a statement as a script does, on the connection that the script got for its first statement."""
     if f"raw {name}" not in others:
         others[f"raw {name}"] = stores[name].raw()
     return [list(row) for row in others[f"raw {name}"].execute(sql).fetchall()]
@@ -265,7 +269,7 @@ def end_long_read(name: str = "main") -> None:
 
 
 def append_with_threads(session: str, threads: int, count: int, name: str = "main") -> None:
-    """Append in threads. Each prints a line per acknowledged message."""
+    """Append messages in several threads. Each thread prints a line for each acknowledged message."""
 
     def work(number: int) -> None:
         for n in range(count):
@@ -278,7 +282,8 @@ def append_with_threads(session: str, threads: int, count: int, name: str = "mai
 
 
 def open_store_with_pause(path: str) -> None:
-    """Open a store. After the files were examined and before SQLite opens them, wait for another line."""
+    """Open a store, with a pause: after the files were examined and before SQLite opens them, wait for
+    another line."""
     from hermes.store.sqlite import opener
 
     names = vars(opener)
@@ -335,7 +340,7 @@ def count_descriptors() -> int:
 
 
 def use_up_descriptors(but: int = 0) -> None:
-    """Open files until the limit is reached, then close some."""
+    """Open files until the limit of descriptors is reached, then close `but` of them."""
     held = others.setdefault("descriptors", [])
     try:
         while True:
@@ -371,8 +376,8 @@ def close_idle_readers_at_once() -> None:
 
 
 def become_nobody(folder: str) -> None:
-    """Drop all privileges, if there are any. Modules that a store imports later may be unreachable then, so
-    they are imported first."""
+    """Drop all privileges, if there are any. Modules that a store imports later are imported first, because
+    afterwards they may be out of reach."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as place:
@@ -395,7 +400,7 @@ def become_nobody(folder: str) -> None:
 
 
 def write_ahead_log_unfit(folder: str) -> str:
-    """Treat the file system of the store as one on which WAL is not safe."""
+    """Treat the file system of the store as one on which a write-ahead log is not safe."""
     from hermes.store.sqlite.wal import journal_choice
 
     kind = journal_choice.journal_for(Path(folder, "x"))[1]
@@ -427,7 +432,7 @@ def be_impatient(seconds: float, name: str = "main") -> None:
 
 
 def keep_appending(path: str, session: str, tag: str, search_every: int = 0, **options: Any) -> None:
-    """Append numbered messages until killed. Print `n` after message n was acknowledged."""
+    """Append numbered messages until the process is killed. Print `n` when message n is acknowledged."""
     db = SessionDB(Path(path), **options)
     db.ensure_session(session, "cli")
     say(open=True)
@@ -442,8 +447,8 @@ def keep_appending(path: str, session: str, tag: str, search_every: int = 0, **o
 
 
 def keep_spooling(path: str, session: str, tag: str) -> None:
-    """Append numbered messages until killed, with a short time limit. Print `n` when message n is stored or
-    spooled."""
+    """Append numbered messages until the process is killed, with a short time limit. Print `n` when message n
+    is stored or spooled."""
     db = SessionDB(Path(path), spool=True)
     impatient(db, 0.01)
     say(open=True)
@@ -470,8 +475,8 @@ ENOUGH = 10
 
 
 def write_for(path: str, me: str, seconds: float) -> None:
-    """Write to one session that is kept, to many that end and may be pruned, and to one that another process
-    deletes."""
+    """Write to one session that is kept, to many sessions that end and may be pruned, and to one session that
+    another process deletes."""
     db = SessionDB(Path(path))
     db.ensure_session(f"keep-{me}", "cli")
     db.ensure_session(f"victim-{me}", "cli")
@@ -546,8 +551,7 @@ def delete_for(path: str, victims: list[str]) -> None:
 
 
 def churn_for(path: str, me: str, seconds: float, seed: int) -> None:
-    """Append, search and list like our own programs, beside another program that writes plain SQL. Rows may
-    vanish."""
+    """Append, search and list as our programs do, while another program writes plain SQL. Rows may vanish."""
     rng = random.Random(seed)
     db = SessionDB(Path(path))
     say(open=True)
@@ -579,7 +583,8 @@ def churn_for(path: str, me: str, seconds: float, seed: int) -> None:
 
 
 def append_in_threads(path: str, threads: int, each: int) -> dict[str, Any]:
-    """Append in threads through one store. Every seventh append is for a session that does not exist."""
+    """Append in several threads through one store. Every seventh append names a session that does not
+    exist."""
     db = SessionDB(Path(path))
     for me in range(threads):
         db.create_session(f"t{me}", "cli")
@@ -603,8 +608,8 @@ def append_in_threads(path: str, threads: int, each: int) -> dict[str, Any]:
 
 
 def interrupted_writers(path: str, threads: int, seconds: float) -> None:
-    """Write in threads, including the main thread, which real signals interrupt. Print the acknowledged
-    messages at the end."""
+    """Write in several threads. One of them is the main thread, which is interrupted by real signals. Print
+    the acknowledged messages at the end."""
     db = SessionDB(Path(path))
     acknowledged: list[list[Any]] = []
     wrong: list[str] = []
@@ -660,7 +665,7 @@ def interrupted_writers(path: str, threads: int, seconds: float) -> None:
 
 
 def interrupted_leader(path: str, followers: int) -> dict[str, Any]:
-    """Interrupt the main thread while it leads a commit for others and waits for another program's lock.
+    """Interrupt the main thread while it leads a group commit and waits for another program's lock.
 
     A line on stdin says that the lock is held. Then all threads continue.
     """
@@ -708,7 +713,7 @@ def interrupted_leader(path: str, followers: int) -> dict[str, Any]:
 
 
 def _leaves_a_with(frame: Any, entered: set[tuple[int, int]]) -> bool:
-    """Return whether this is the second event of a `with` line, at its end.
+    """Return whether this trace event is the second one of a `with` line, at the end of the block.
 
     CPython checks for signals after calls and at the end of a loop iteration, never between the end of the
     body and `__exit__`. A real signal cannot raise an exception there.
@@ -735,10 +740,11 @@ def _tell_if_stuck(stop: threading.Event, seconds: float) -> None:
 
 
 def interrupted_everywhere(path: str, last: int, crowd: bool) -> dict[str, Any]:
-    """Interrupt an append at every line of the write path in turn. Afterwards others must still be able to
-    write.
+    """Interrupt an append at every line of the write path in turn. After each, other threads must still be
+    able to write.
 
-    A signal handler can run between any two lines. Waiting for each case by chance would take years.
+    A signal handler can run between any two lines. Waiting until chance has produced each case would take
+    years.
     """
     from hermes.store.sqlite import engine, group_commit, transactions
 
@@ -800,7 +806,8 @@ def interrupted_everywhere(path: str, last: int, crowd: bool) -> dict[str, Any]:
 
 
 def interrupted_reads(path: str, last: int) -> dict[str, Any]:
-    """Do the same for reads: an interrupted read must not affect the next one."""
+    """Interrupt reads at every line of the read path in turn. An interrupted read must not affect the next
+    one."""
     from hermes.store.sqlite import connection, engine, transactions
     from hermes.store.sqlite.search import exact_search, index
 
@@ -894,7 +901,8 @@ def _run_threads(works: list[Callable[[], None]], wrong: list[str]) -> None:
 
 
 def fork_with_open_store(path: str) -> dict[str, Any]:
-    """Fork. The child tries the parent's store, closes it, opens its own, writes and exits. The parent continues."""
+    """Fork the process. The child tries the parent's store, closes it, opens its own store, writes and exits.
+    The parent continues."""
     db = SessionDB(Path(path))
     db.create_session("parent", "cli")
     db.append_message("parent", "user", "before")

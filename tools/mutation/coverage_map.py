@@ -29,7 +29,8 @@ _not_passed: set[str] = set()
 
 
 def _note_call(frame: FrameType, event: str, argument: object) -> None:
-    """Called at the start of every Python function. It returns None, so lines are not traced."""
+    """Record the called function. The interpreter calls this at the start of every Python function. It
+    returns None, so that lines are not traced."""
     _codes.add(frame.f_code)
 
 
@@ -39,7 +40,8 @@ if sys.version_info >= (3, 12):
     _STARTS = _MONITORING.events.PY_START
 
     def _note_start(code: CodeType, offset: int) -> object:
-        """Called once for each function in each test: `DISABLE` ends the calls until `restart_events`."""
+        """Record the called function. The return value `DISABLE` means that there are no further events for
+        this function until `restart_events`."""
         _codes.add(code)
         return _MONITORING.DISABLE
 
@@ -88,7 +90,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Drop a test that fails without a mutant or is skipped, because its result says nothing about a mutant."""
+    """Drop the records of a test that fails without a mutant or is skipped, because it cannot show that a
+    mutant is killed."""
     if report.outcome != "passed":
         _not_passed.add(report.nodeid)
 

@@ -30,7 +30,8 @@ class Mutant:
     file: str
     """The path below the source folder, such as `hermes/store/engine.py`."""
     function: str | None
-    """The qualified name of the outermost function around the change. None for code that runs at import."""
+    """The qualified name of the outermost function that contains the change. None for code that runs at
+    import."""
     line: int
     kind: str
     start: int
@@ -56,8 +57,8 @@ def list_mutants(sources: Path, folder: str) -> list[Mutant]:
 
 
 def choose_mutants(sources: Path, folders: list[str], count: int, seed: int) -> list[Mutant]:
-    """Return `count` mutants in equal shares of the folders and of many kinds. The result depends only on
-    seed and source."""
+    """Return `count` mutants, in equal shares from the folders and of as many kinds as possible. The result
+    depends only on `seed` and the source."""
     chosen: list[Mutant] = []
     for number, folder in enumerate(folders):
         share = count // len(folders) + (number < count % len(folders))
@@ -66,7 +67,8 @@ def choose_mutants(sources: Path, folders: list[str], count: int, seed: int) -> 
 
 
 def _choose_share(mutants: list[Mutant], count: int, chance: random.Random) -> list[Mutant]:
-    """Take the kinds in turn, so that frequent kinds do not displace the others."""
+    """Choose `count` mutants. The kinds are taken in turn, so that frequent kinds do not displace the
+    others."""
     kinds: dict[str, list[Mutant]] = {}
     for mutant in mutants:
         kinds.setdefault(mutant.kind, []).append(mutant)
@@ -136,7 +138,8 @@ class _Finder:
         self._mutants.append(Mutant(self._file, self._get_function(), node.lineno, kind, start, end, text))
 
     def _get_function(self) -> str | None:
-        """Return the outermost function that is being visited, with the classes around it."""
+        """Return the name of the outermost function that is being visited, prefixed with the classes that
+        contain it."""
         for depth, scope in enumerate(self._scopes):
             if not isinstance(scope, ast.ClassDef):
                 return ".".join(outer.name for outer in self._scopes[: depth + 1])
@@ -144,9 +147,9 @@ class _Finder:
 
 
 def _list_children(node: ast.AST) -> list[ast.AST]:
-    """Return the parts of a node that run, without annotations, checks for type checkers and f-strings.
+    """Return the child nodes that are executed: without annotations, checks for type checkers and f-strings.
 
-    Before Python 3.12, parts of an f-string have no reliable position.
+    Before Python 3.12, the parts of an f-string have no reliable position.
     """
     match node:
         case ast.JoinedStr() | ast.arg():

@@ -1,4 +1,4 @@
-"""The number of messages that are not indexed yet."""
+"""The reported number of messages that are not indexed yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limit of the terms that are searched for a part of a word."""
+"""A search for part of a word reads only a limited number of matching terms, the most frequent ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Parts of words are found exactly even if programs replace rows; and the limit of terms per part."""
+"""Parts of words are found exactly, even if other programs replace rows. A search for a part reads a limited
+number of matching terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries for which the full-text index of SQLite can narrow the candidates."""
+"""Queries for which SQLite's full-text index can reduce the number of messages to examine."""
 
 from __future__ import annotations
 

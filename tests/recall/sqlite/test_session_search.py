@@ -1,4 +1,4 @@
-"""`session_search` with rows of other programs, which can have text in a column for times."""
+"""`session_search` on rows of other programs, in which a time column can contain text."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Searches include messages that are not indexed yet, even while another process holds the write lock, or
-fail with one error."""
+"""A search includes messages that are not indexed yet, even while another process holds the write lock. If it
+cannot, it fails with one error."""
 
 from __future__ import annotations
 
@@ -175,7 +175,8 @@ def test_any_tail_gives_the_same_set_as_a_full_index(
 
 @pytest.mark.full
 def test_a_slow_search_reads_the_whole_tail(db: SessionDB, holder: Holder) -> None:
-    """This takes longer than the two seconds after which a search once left rows out."""
+    """The search takes longer than two seconds. An earlier version left out unindexed rows after that
+    time."""
     db.create_session("s", "cli")
     insert_texts(db, "s", ["the needle17", *("hay " * 40 for _ in range(700))])
     query = " OR ".join(f"needle{number}" for number in range(3000, 0, -1))
@@ -214,7 +215,8 @@ def seconds_of_a_search(db: SessionDB, word: str) -> float:
 
 
 def test_a_search_has_one_deadline_for_all_that_it_looks_for(db: SessionDB, holder: Holder) -> None:
-    """Nothing matches, so each word is also searched alone."""
+    """No message matches all words, so the search goes on with each word alone. The deadline applies to all
+    of these searches together."""
     db.create_session("s", "cli")
     insert_texts(db, "s", ["hay " * 40] * 3000)
     patience = engine(db)._connections.deadline
@@ -252,7 +254,7 @@ def test_conversations_are_found_in_any_tail_without_waiting_for_the_lock(
 
 
 def test_a_part_is_searched_without_waiting_for_the_lock(db: SessionDB, holder: Holder) -> None:
-    """This also applies if there is already a list of terms to which newer terms must be added."""
+    """The search does not wait even if a list of terms exists and newer terms must be added to it."""
     db.create_session("s", "cli")
     db.append_message("s", "user", "getUserName")
     db._engine.catch_up(5)

@@ -1,4 +1,5 @@
-"""A worker with an additional column, `mood`, in `sessions` and `messages`. Checks that every operation keeps it.
+"""A worker with an additional column, `mood`, in `sessions` and `messages`. It checks that every
+operation keeps the values of the column.
 
     python column_worker.py FOLDER
 

@@ -1,4 +1,4 @@
-"""Fixtures for access to the file of a store by another program."""
+"""Fixtures that access the file of a store as another program."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ json.dump(rows, sys.stdout)
 
 @pytest.fixture
 def outside() -> Outside:
-    """Return `outside(path, sql, (sql, values), …)`. It runs plain SQL in another process and returns the
-    rows of the last statement."""
+    """Return a function: `outside(path, sql, (sql, values), …)` runs plain SQL in another process and returns
+    the rows of the last statement."""
 
     def run(path: Path, *statements: str | tuple[str, tuple[Any, ...]]) -> list[list[Any]]:
         work = [(one, ()) if isinstance(one, str) else one for one in statements]

@@ -74,9 +74,10 @@ Operation = Callable[[sqlite3.Connection, random.Random], str]
 
 
 def step(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """Commit one small transaction and return a line about it.
+    """Commit one small transaction and return a line that describes it.
 
-    Depends on the database and on `rng` only. `conn` must be in autocommit (`isolation_level=None`).
+    The result depends only on the database and on `rng`. `conn` must be in autocommit mode
+    (`isolation_level=None`).
     """
     conn.execute("BEGIN IMMEDIATE")
     try:
@@ -129,7 +130,7 @@ def add_two_or_refuse(conn: sqlite3.Connection, rng: random.Random) -> str:
 
 
 def replace_message(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """Replace a message in its session or in another one. No DELETE trigger fires."""
+    """Replace a message, in its own session or by moving it to another one. No DELETE trigger fires."""
     mid = _any_message(conn, rng)
     owner = _owner(conn, mid)
     sid = rng.choice((owner, _any_session(conn, rng)))
@@ -140,7 +141,8 @@ def replace_message(conn: sqlite3.Connection, rng: random.Random) -> str:
 
 
 def put_back_messages(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """Write complete rows with all existing columns, as a person does who restores and edits them from a copy."""
+    """Write complete rows with all existing columns, as a person does who restores rows from a copy and edits
+    them."""
     first, text = _any_message(conn, rng), rng.choice(TEXTS)
     conn.execute("DROP TABLE IF EXISTS temp.copied")
     conn.execute(
@@ -155,7 +157,7 @@ def put_back_messages(conn: sqlite3.Connection, rng: random.Random) -> str:
 
 
 def renumber_message(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """Give a message the id of another message, which is deleted without a DELETE trigger."""
+    """Give a message the id of another message. The other message is deleted, and no DELETE trigger fires."""
     mid, victim = _any_message(conn, rng), _any_message(conn, rng)
     if mid != victim:
         _count(conn, _owner(conn, victim), -1)
@@ -231,15 +233,15 @@ def change_parent(conn: sqlite3.Connection, rng: random.Random) -> str:
 
 
 def take_title(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """Set a title that may belong to another session. If titles are unique, that session is deleted without a
-    DELETE trigger."""
+    """Set a title that may belong to another session. If titles are unique, the other session is deleted, and
+    no DELETE trigger fires."""
     sid, other = _any_session(conn, rng), _any_session(conn, rng)
     conn.execute(TAKE_TITLE, {"id": sid, "other": other})
     return f"take title of {other} for {sid}"
 
 
 def delete_session(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """Delete a session, usually with its messages, sometimes only the row."""
+    """Delete a session, usually with its messages, sometimes without them."""
     sid = _any_session(conn, rng)
     if rng.random() < 0.7:
         conn.execute("DELETE FROM messages WHERE session_id = ?", (sid,))

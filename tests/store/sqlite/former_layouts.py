@@ -33,7 +33,8 @@ FORGET_NOTES = "DELETE FROM changed_messages; DELETE FROM changed_sessions;"
 
 
 def make_layout_1(path: Path) -> dict[int, str | None]:
-    """Convert a closed store of layout 2 to layout 1. Return the uid of each message as text."""
+    """Convert a closed store from layout 2 to layout 1. Return the uid of each message as text, by message
+    id."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         uids = dict(connection.execute("SELECT id, uid FROM messages ORDER BY id"))
         connection.executescript(TRIGGERS_1)

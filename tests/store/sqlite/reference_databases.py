@@ -74,7 +74,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """The part of a connection that `Expected.check` needs. Rows are read by index only."""
+    """The part of a database connection that `Expected.check` needs. Rows are read by index only."""
 
     def execute(self, sql: str, /) -> Cursor: ...
 
@@ -83,8 +83,8 @@ class Connection(Protocol):
 class Expected:
     """The contents of a database, for comparison after a migration.
 
-    Counts and checksums are those of messages, by session id. They include messages whose session row is
-    missing. `tables` contains the rows of all other tables.
+    `message_counts` and `checksums` describe the messages of each session id, including messages whose
+    session row is missing. `tables` contains the rows of all other tables.
     """
 
     version: int
@@ -109,7 +109,7 @@ class Expected:
         return frozenset(sid for sid, n in self.message_counts.items() if n and sid not in self.session_rows)
 
     def check(self, conn: Connection, *, ignore: Collection[str] = ()) -> None:
-        """Raise AssertionError with all `differences`."""
+        """Raise an AssertionError that lists all `differences`, if there are any."""
         found = self.differences(conn, ignore=ignore)
         assert not found, "\n".join(found)
 
@@ -241,7 +241,7 @@ def build_marked(path: Path, *, user_version: int, application_id: int) -> Expec
 
 @dataclass
 class _Plan:
-    """A session to write, with its messages in the order of writing."""
+    """A session that is to be written, with its messages in the order in which they are written."""
 
     row: Row
     messages: list[Row] = field(default_factory=list)
@@ -256,14 +256,14 @@ class _Plan:
         return _number(self.row["started_at"])
 
     def end(self, reason: str, after: float = 1.0) -> float:
-        """End the session shortly after its last message and return the time."""
+        """End the session shortly after its last message and return the end time."""
         ended_at = self.started_at + len(self.messages) * _STEP + after
         self.row |= {"ended_at": ended_at, "end_reason": reason}
         return ended_at
 
 
 class _Writer:
-    """Writes rows and records the resulting contents of the database."""
+    """Writes rows and records what the database contains afterwards."""
 
     def __init__(self, conn: sqlite3.Connection) -> None:
         self.conn = conn
@@ -308,7 +308,7 @@ class _Writer:
         )
 
     def write_messages(self, messages: Iterable[Row]) -> None:
-        """Write messages. Every seventh is first written with another content, then updated."""
+        """Write messages. Every seventh message is first written with other content and then updated."""
         for message in messages:
             self.last_message_id += 1
             row: Row = message | {
@@ -321,7 +321,7 @@ class _Writer:
             self.insert("messages", row, draft={"content": f"{REPLACED_WORD}!"} if redone else {})
 
     def write_and_delete(self, plan: _Plan) -> None:
-        """Write and delete messages. Only a gap in the message ids remains."""
+        """Write messages and delete them again. Only a gap in the message ids remains."""
         before = {table: list(rows) for table, rows in self.rows.items()}
         self.write([plan])
         self.conn.execute("DELETE FROM messages WHERE session_id = ?", (plan.id,))
@@ -336,7 +336,8 @@ class _Writer:
             self.insert("state_meta", {"key": "telegram_dm_topic_schema_version", "value": "2"})
 
     def insert(self, table: str, row: Row, draft: Row | None = None) -> None:
-        """Insert a row with the columns that the table has. A draft is inserted first and then updated."""
+        """Insert a row, with only the columns that the table has. If `draft` is given, its values are
+        inserted first and then updated to those of `row`."""
         row = {column: row.get(column) for column in self.columns[table]}
         marks = ", ".join("?" * len(row))
         self.conn.execute(
@@ -684,7 +685,7 @@ def _tool_exchange(
 
 
 def _tables(conn: sqlite3.Connection) -> list[str]:
-    """Return the tables to fill: neither SQLite's own nor the full-text tables."""
+    """Return the tables to fill: all except SQLite's own tables and the full-text tables."""
     names = [str(row[0]) for row in conn.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     return [name for name in names if not name.startswith(("sqlite_", "messages_fts", "schema_version"))]
 
@@ -713,7 +714,7 @@ def _checksum(rows: Iterable[Row]) -> str:
 
 
 def _canonical(row: Row) -> str:
-    """Return the values in the order of the row, with their types: 1 differs from 1.0."""
+    """Return the values of a row in order as text. Types are included, so that 1 differs from 1.0."""
     return repr(list(row.values()))
 
 

@@ -1,4 +1,4 @@
-"""Files and paths that SQLite cannot open cause one clear error, and nothing is changed."""
+"""A file or path that SQLite cannot open causes one clear error, and nothing is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Backups are complete or absent, private, and limited in number. A restore is complete or not done."""
+"""A backup is complete or absent, private, and limited in number. A restore is complete or changes
+nothing."""
 
 from __future__ import annotations
 
@@ -93,7 +94,7 @@ def everything_in(folder: Path) -> dict[str, bytes]:
 
 
 def zero_messages(path: Path) -> None:
-    """Overwrite pages in the middle of the table with zeros."""
+    """Overwrite pages in the middle of the table `messages` with zeros."""
     rows(path, "PRAGMA journal_mode=DELETE")
     [(size,)] = rows(path, "PRAGMA page_size")
     pages = rows(path, "SELECT pageno FROM dbstat WHERE name = 'messages' ORDER BY pageno")
@@ -268,8 +269,8 @@ def test_a_full_disk_leaves_nothing_behind(path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["WAL", "DELETE"])
 def test_a_backup_is_one_moment_while_others_write(path: Path, mode: str) -> None:
-    """Each transaction adds one session and two messages. Any other proportion means that the backup mixes
-    two states."""
+    """Each transaction adds one session and two messages. If a backup has another proportion, it mixes the
+    states of two moments."""
     with opened(path) as connection:
         connection.execute(f"PRAGMA journal_mode={mode}").fetchall()
         fill(connection, "large", 500, 20_000)
@@ -419,8 +420,8 @@ except sqlite3.OperationalError as problem:
 
 @pytest.mark.parametrize("statement", range(8))
 def test_nobody_turns_the_log_on_again_while_the_file_is_being_taken(path: Path, statement: int) -> None:
-    """Otherwise a program that is just opening the file could create a log beside the replaced file of the
-    same name."""
+    """Otherwise, a program that opens the file at this moment could create a log, which would then lie beside
+    the new file of the same name."""
     live, seen = connect(path), 0
 
     def meanwhile(*_: object) -> bool:

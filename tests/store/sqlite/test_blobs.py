@@ -1,4 +1,4 @@
-"""Attachments if other programs write without foreign keys, and in a damaged file."""
+"""Attachments in stores to which other programs write without foreign keys, and in a damaged file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of neighbouring messages always match the rows, whatever changes the rows."""
+"""Blocks of neighbouring messages always match the rows of `messages`, whatever changes the rows."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def delete(db: SessionDB, here: str, picked: int, text: str) -> None:
 
 
 def insert(db: SessionDB, here: str, picked: int, text: str) -> None:
-    """Insert a row as another program does, in a gap or after the last message."""
+    """Insert a row as another program does: in a gap between message ids or after the last message."""
     values = "VALUES (?, ?, 'user', ?, 1)"
     db.raw().execute(
         f"INSERT OR IGNORE INTO messages (id, session_id, role, content, timestamp) {values}",

@@ -30,7 +30,8 @@ NEW_LINES = {
         ' replay="always"),\n',
     },
 }  # fmt: skip
-"""The files that a new column changes: for each, existing lines and the line to insert after each."""
+"""The files that must be edited for a new column. Each maps existing lines to the line to insert after
+them."""
 
 
 def test_the_lists_name_the_columns_of_the_schema() -> None:

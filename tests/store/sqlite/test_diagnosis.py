@@ -49,7 +49,7 @@ def find_only(found: Diagnosis, start: str) -> Finding:
 
 
 def looked_at(path: Path, *, deep: bool = False) -> Diagnosis:
-    """Return the diagnosis. Check that it changed nothing and that every problem has advice."""
+    """Return the diagnosis. Check that making it changed nothing and that every problem has advice."""
     before = _folder(path)
     found = SessionDB.diagnose_file(path, deep=deep)
     assert _folder(path) == before

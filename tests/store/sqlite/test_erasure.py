@@ -23,7 +23,7 @@ from tests.survival.processes import Refused, Worker
 SECRET = "quetzalcoatlus"
 WORDS = {"secret": SECRET, "other": "pelican"}
 STEM = "quetzalcoatlu"
-"""The secret as it is stored in the index that ranks conversations."""
+"""The secret word, shortened as it is in the index that ranks conversations."""
 
 
 def held(folder: Path, text: str | bytes) -> set[str]:
@@ -174,7 +174,7 @@ def test_a_copy_that_another_program_made_is_known_by_its_rows(home: Path, versi
 def test_another_store_with_a_session_of_the_same_id_keeps_it(
     db: SessionDB, home: Path, caplog: pytest.LogCaptureFixture, is_open: bool
 ) -> None:
-    """The other session even has the same start time and the same text."""
+    """The session in the other store has the same id, the same start time and the same first message."""
     private = SessionDB(home / "private.db")
     for store, letters in ((db, "about work"), (private, "love letters")):
         store.create_session("main", "cli", started_at=1000.0)

@@ -1,4 +1,4 @@
-"""A deletion that fails in the middle. A trigger simulates any error inside the transaction."""
+"""A deletion that fails in the middle. A trigger stands for any error inside the transaction."""
 
 from __future__ import annotations
 

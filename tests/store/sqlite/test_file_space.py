@@ -1,4 +1,4 @@
-"""The file shrinks after a prune and after thinning, while others use it."""
+"""The file shrinks after a prune and after thinning, even while other processes use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def words(number: int) -> str:
 
 
 def fill(db: SessionDB, sessions: int, each: int = 10) -> None:
-    """Create conversations that are a hundred days old, each with this number of messages."""
+    """Create conversations that are a hundred days old, each with `each` messages."""
     for number in range(sessions):
         db.import_sessions(
             [

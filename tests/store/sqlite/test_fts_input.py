@@ -1,5 +1,5 @@
-"""The input of the full-text table results in the right index terms, and the index finds the same as the
-evaluator."""
+"""The text that is put into the full-text table results in the right index terms. The index finds the same
+messages as the evaluator of queries."""
 
 from __future__ import annotations
 

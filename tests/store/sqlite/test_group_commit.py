@@ -19,7 +19,7 @@ FOLLOWERS = 6
 
 
 class Plain:
-    """Transactions that end immediately and need no rollback."""
+    """Transactions that end at once and never need a rollback."""
 
     def transact(self, batch: list[Ticket]) -> None:
         for ticket in batch:
@@ -34,7 +34,7 @@ class Plain:
 
 
 class Slow(Plain):
-    """Transactions that end when the test allows it."""
+    """Transactions that end only when the test allows it."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []
@@ -125,7 +125,8 @@ def test_a_leader_waits_for_those_who_were_there_the_last_time(monkeypatch: pyte
 
 
 def test_what_was_written_is_let_go_at_once() -> None:
-    """Written values are released without the cycle collector, because they can be large."""
+    """The queue keeps no reference to written values, which can be large. They are freed without the cycle
+    collector."""
 
     class Large: ...
 
@@ -141,7 +142,7 @@ def test_what_was_written_is_let_go_at_once() -> None:
 
 
 class Handlers:
-    """Objects that can be passed to `signal.signal`."""
+    """Kinds of callables that can be passed to `signal.signal`."""
 
     def __call__(self, _number: int, _frame: object) -> None:
         raise ValueError("timeout")

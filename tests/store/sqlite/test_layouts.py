@@ -27,7 +27,7 @@ KINDS = "SELECT typeof(uid), count(*) FROM messages GROUP BY 1"
 
 
 def ask(path: Path, sql: str) -> list[Any]:
-    """Query with the store's own SQLite library, so that the store can stay open."""
+    """Run a query with the SQLite library that the store uses, so that the store can stay open."""
     with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
         return connection.execute(sql).fetchall()
 
@@ -145,7 +145,8 @@ migrate(path, connection)
 
 @pytest.mark.parametrize("rows", [1, 300, 100_000])
 def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path, rows: int) -> None:
-    """The process is killed after this number of rows, or, for the last number, during the commit."""
+    """The process is killed after `rows` migrated rows. With the last value of `rows`, it is killed during
+    the commit."""
     path = tmp_path / "state.db"
     fill(path, sessions=4, messages=100)
     uids = make_layout_1(path)
@@ -173,7 +174,8 @@ def test_a_backup_in_the_old_form_is_restored_and_migrated(old: Path, tmp_path: 
 
 
 def test_purge_recognises_copies_in_the_old_form(tmp_path: Path) -> None:
-    """The purge also recognises a copy by its uids alone, whatever its name is."""
+    """The purge recognises a copy by the uids of its messages, even if the copy has another name and other
+    start times."""
     path = tmp_path / "state.db"
     with SessionDB(path) as db:
         for name, word in (("secret", "quetzalcoatlus"), ("other", "pelican")):
@@ -230,7 +232,8 @@ SAME = "0123456789abcdef" * 2
 
 
 def test_uids_that_another_program_updates_are_text_at_once(tmp_path: Path) -> None:
-    """An older version of this program that still has the store open replaces messages in this way."""
+    """An older version of this program that still has the store open writes uids as bytes when it replaces
+    messages. A trigger converts them to text."""
     path = tmp_path / "state.db"
     fill(path, sessions=1)
     change(path, BYTES)

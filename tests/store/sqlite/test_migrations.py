@@ -107,7 +107,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def zero_some_pages(path: Path, table: str) -> None:
-    """Overwrite every third page of a table with zeros, except the first page."""
+    """Overwrite every third page of a table with zeros, but not its first page."""
     rows(path, "PRAGMA journal_mode=DELETE")
     [(size,)] = rows(path, "PRAGMA page_size")
     pages = rows(path, f"SELECT pageno FROM dbstat WHERE name = '{table}' ORDER BY pageno")
@@ -232,7 +232,7 @@ def test_a_version_that_lags_behind_the_columns(path: Path, number: str, fresh: 
 
 
 def test_a_store_that_lost_its_marks_gets_them_back(path: Path, fresh: dict[str, Any]) -> None:
-    """A dump and reload by another program loses them."""
+    """The marks in the file header are lost if another program dumps and reloads the store."""
     expected = build(path, 11)
     upgrade(path)
     by_plain_sql(
@@ -393,7 +393,8 @@ def test_looser_columns_of_a_later_version_are_filled(path: Path) -> None:
 
 
 def test_bytes_that_are_no_text_are_replaced(path: Path) -> None:
-    """No Python program can read such a row. A conversation that contains one would be unreadable."""
+    """Without the replacement, no Python program could read the row, nor the conversation that contains
+    it."""
     expected = build(path, 11)
     broken = "CAST(x'6869ff' AS TEXT)"
     by_plain_sql(
@@ -585,8 +586,8 @@ def test_text_of_another_encoding_is_refused_untouched(path: Path, encoding: str
 
 
 def test_rows_that_change_under_the_migration_undo_it(path: Path) -> None:
-    """A trigger in the old file changes messages when a session is updated. The check at the end detects it,
-    and the migration is rolled back."""
+    """A trigger in the old file changes messages when a session is updated. The check at the end of the
+    migration detects the change, and the migration is rolled back."""
     expected = build(path, 8)
     by_plain_sql(
         path,
@@ -681,7 +682,8 @@ os._exit(0)
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.02, 1.1])
 def test_a_disk_that_fills_up_loses_nothing(path: Path, share: float) -> None:
-    """The disk is full during the backup, during a step, or during the rewrite at the end."""
+    """The disk becomes full during the backup, during a step of the migration, or during the rewrite of the
+    file at the end."""
     expected = build(path, 6, sessions=100)
     limit = int(path.stat().st_size * share)
     completed = subprocess.run(
@@ -729,7 +731,7 @@ def start_child(path: Path) -> subprocess.Popen[str]:
 
 
 def run_child(child: subprocess.Popen[str], seconds: float | None) -> bool:
-    """Run a migration for this time, then kill it. Return whether it was killed."""
+    """Run a migration and kill it after `seconds`. Return whether it was killed before it ended."""
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write("\n")
@@ -886,8 +888,8 @@ def test_spoilt_search_tables_are_no_obstacle(
 
 
 def reference_opens(path: Path) -> None:
-    """Do what a reference program does when it opens our file: create its tables and triggers, without
-    filling them."""
+    """Do what a program of the reference does when it opens our file: create its tables and triggers, but
+    leave the tables empty."""
     script = (SCHEMAS / "v11_fresh.sql").read_text()
     by_plain_sql(path, script[script.index("CREATE VIRTUAL TABLE") :])
 
@@ -932,8 +934,8 @@ STRANGE = {
 def test_triggers_that_use_foreign_search_tables_go_with_them(
     path: Path, how: str, fresh: dict[str, Any]
 ) -> None:
-    """Triggers are found whatever their names, spelling and tables. Without the search tables they would make
-    every write fail."""
+    """The triggers are found, whatever their names, spelling and tables are. If they stayed without the
+    search tables, every write would fail."""
     trigger = f"CREATE TRIGGER mine {STRANGE[how]}"
     build(path, 11)
     by_plain_sql(path, trigger)

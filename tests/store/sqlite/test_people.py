@@ -1,4 +1,4 @@
-"""The executed statements do not reveal who owns a session."""
+"""The SQL statements that are executed do not reveal who owns a session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.store.test_people import ANN, VERBS, add_secrets, outcome
 
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_not_yours_costs_what_not_found_costs(db: SessionDB, verb: str) -> None:
-    """The same statements run in both cases, so timing cannot tell them apart."""
+    """The same statements run for a session of another person and for one that does not exist, so timing does
+    not reveal which case it is."""
     ann, secrets = db.scoped(ANN), add_secrets(db)
     ann.list_sessions_rich()  # the first use creates the scoped connection
     outcome(VERBS[verb], ann, "somebody-else")  # indexes any messages that are not indexed yet

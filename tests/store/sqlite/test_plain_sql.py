@@ -1,4 +1,5 @@
-"""`raw()` and `_conn`: plain SQL with the store's own library, for scripts that expect a connection."""
+"""`raw()` and `_conn` run plain SQL with the library that the store uses, for scripts that expect a
+connection."""
 
 from __future__ import annotations
 

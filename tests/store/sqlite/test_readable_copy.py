@@ -216,7 +216,7 @@ def test_what_a_compaction_repeats_is_found(length: int, first: int, last: int, 
 
 @given(texts)
 def test_nothing_that_was_said_only_here_is_hidden(said: list[str]) -> None:
-    """Every hidden message is an exact repetition of an earlier one."""
+    """A message is hidden only if it repeats an earlier message exactly."""
     for number in find_repeated(numbered(said)):
         assert said[number] in said[:number]
 

@@ -25,7 +25,7 @@ SIGNS = {
     *("sessions.id", "sessions.source", "sessions.started_at", "messages.id", "messages.session_id"),
     *("messages.role", "messages.content", "messages.timestamp"),
 }
-"""Without these tables the file is not a session store."""
+"""Without these columns, the file does not count as a session store."""
 UNIQUE = (
     """SELECT c.name FROM pragma_index_list(?) i JOIN pragma_index_info(i.name) c WHERE i.origin <> 'c'"""
 )
@@ -38,7 +38,8 @@ PRAGMA writable_schema = RESET"""
 
 
 def is_lost(path: Path, table: str, column: str) -> bool:
-    """Return whether the values of a missing column are lost: it is a key, or is NOT NULL without a default.
+    """Return whether the values of a missing column are lost. They are lost if the column is a key, or is NOT
+    NULL without a default.
 
     A table without rows loses nothing.
     """
@@ -57,8 +58,8 @@ def columns_in(path: Path, table: str) -> list[str]:
 
 
 def take_away(path: Path, table: str, column: str) -> None:
-    """Drop a column and every index or trigger that names it. SQLite cannot drop a key, so the table is then
-    recreated."""
+    """Drop a column and every index or trigger that names it. SQLite cannot drop a key column; in that case,
+    recreate the table without the column."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         rules = connection.execute(
             "SELECT type, name FROM sqlite_master WHERE type = 'trigger' OR type = 'index' AND tbl_name = ?"

@@ -1,4 +1,4 @@
-"""Routing if other programs write without foreign keys, or store text in a column for times."""
+"""Routing in stores in which other programs write without foreign keys, or store text in time columns."""
 
 from __future__ import annotations
 

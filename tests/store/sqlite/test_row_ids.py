@@ -1,4 +1,4 @@
-"""Row ids of another program that leave no higher id: appends still work, and the problem is reported and
+"""Another program has used the highest possible row id. Appends still work, and the problem is reported and
 repaired."""
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ HARMLESS = {
 
 
 def test_a_read_names_no_table_that_is_not_scoped(db: SessionDB) -> None:
-    """A new table must be added to one of the two sets."""
+    """If a new table is in neither of the two sets, this test fails until the table is added to one of
+    them."""
     from hermes.store import sqlite
 
     db.enable_telegram_topic_mode(chat_id="1", user_id="2")

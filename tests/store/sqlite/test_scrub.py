@@ -25,12 +25,13 @@ from tests.store.sqlite import reference_databases as reference
 
 SECRET = 'sk-madeup-Quetzalcoatlus/Northropi#99 "é\\n'
 TERM = b"quetzalcoatlu"
-"""A word that occurs only in the secret, as the index stores it. The index that ranks conversations truncates
-it here."""
+"""A word that occurs only in the secret, in the form in which the indexes store it. The index that ranks
+conversations keeps only these characters of the word."""
 
 
 def held(home: Path, *needles: bytes) -> set[str]:
-    """Return the names of the files below a home that contain one of these byte strings, case-insensitive."""
+    """Return the names of the files below `home` that contain one of these byte strings in upper or lower
+    case."""
     wanted = [needle.lower() for needle in needles or (SECRET.encode(), TERM)]
     files = [file for file in home.rglob("*") if file.is_file()]
     return {file.name for file in files if any(one in file.read_bytes().lower() for one in wanted)}
@@ -52,7 +53,7 @@ def spellings(secret: str) -> list[str]:
 
 @pytest.fixture
 def full(db: SessionDB, home: Path) -> SessionDB:
-    """Create a store and a home with the secret in every possible place."""
+    """Create a store and a home that contain the secret in every possible place."""
     db.create_session(
         "a", "cli", system_prompt=f"use {SECRET}", model_config={"key": SECRET, "temperature": 1}
     )

@@ -1,4 +1,4 @@
-"""The tool results that count as failures."""
+"""Which tool results count as failures."""
 
 from __future__ import annotations
 

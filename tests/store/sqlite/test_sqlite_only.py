@@ -1,4 +1,4 @@
-"""Detection of tests that access SQLite directly. They belong to the SQLite-only tests."""
+"""Tests that access SQLite directly are detected. They belong in the places for SQLite-only tests."""
 
 from __future__ import annotations
 

@@ -124,7 +124,8 @@ def test_an_index_that_another_program_threw_away_starts_a_new_list(home: Path) 
 
 
 def test_an_index_of_the_older_form_is_made_anew(home: Path) -> None:
-    """The older index split only at spaces and would treat an ASCII text as one word."""
+    """The older index split text only at spaces, so it would treat a text such as `alpha-beta` as one
+    word."""
     older = """CREATE VIRTUAL TABLE messages_fts_words USING fts5(words, parts, content='', contentless_delete=1,
         tokenize="ascii tokenchars '-.|'")"""
     with SessionDB() as db:

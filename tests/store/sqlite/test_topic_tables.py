@@ -1,4 +1,5 @@
-"""The tables of Telegram topics: when they are created, and how tables of another program are handled."""
+"""The tables of Telegram topics: when they are created, and how tables that another program created are
+handled."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ INSERT INTO state_meta VALUES ('telegram_dm_topic_schema_version', '1');
 
 @pytest.fixture
 def old_db(db: SessionDB) -> SessionDB:
-    """Open a store in which an older program created the tables without the cascade."""
+    """Open a store in which an older program has created the topic tables without the cascading delete."""
     chat_session(db, "a", 100.0)
     chat_session(db, "b", 200.0)
     db.raw().executescript(V1)

@@ -12,7 +12,8 @@ from tests.store.sqlite.damage.file_damage import MESSAGES, SESSIONS
 
 @pytest.fixture
 def store(home: Path) -> Path:
-    """Create and close a store of six titled conversations, with one message that spans many pages."""
+    """Create and close a store of six conversations with titles. One message is so long that it takes many
+    pages."""
     path = home / "state.db"
     with SessionDB(path) as db:
         for number in range(SESSIONS):

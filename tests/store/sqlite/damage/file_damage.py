@@ -51,7 +51,7 @@ def cut_in_half(path: Path, page: int) -> None:
 
 
 def blank_entries(path: Path, page: int) -> None:
-    """Overwrite the entries of a page with zeros. Keep its header and the list of entry positions."""
+    """Overwrite the entries of a page with zeros. Keep the page header and the list of entry positions."""
     with path.open("r+b") as file:
         file.seek((page - 1) * PAGE)
         data = file.read(PAGE)
@@ -131,7 +131,7 @@ def crashed(path: Path, code: str) -> None:
 
 
 def pages_of_quietly(path: Path, name: str) -> list[int]:
-    """Return `pages_of` for a copy, so that the write-ahead log of the original is not checkpointed."""
+    """Return `pages_of` for a copy of the file. Opening the original would checkpoint its write-ahead log."""
     copy = path.parent.parent / "copy.db"
     shutil.copyfile(path, copy)
     return pages_of(copy, name)

@@ -1,4 +1,4 @@
-"""A damaged search index stops nothing and loses nothing. It is rebuilt."""
+"""A damaged search index prevents no operation and loses no data. It is rebuilt."""
 
 from __future__ import annotations
 

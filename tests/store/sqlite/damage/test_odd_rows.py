@@ -1,4 +1,4 @@
-"""Unusual values written by other programs do not prevent any operation or a repair."""
+"""Unusual values that other programs have written prevent neither an operation nor a repair."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_text_of_another_encoding_is_carried_over(home: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_is_overwritten_the_rest_comes_back(store: Path, seed: int) -> None:
-    """Overwrites several pages with zeros, with noise, or with the bytes of another page."""
+    """Several pages are overwritten with zeros, with noise, or with the bytes of another page."""
     chance = random.Random(seed)
     before = stored_messages(store)
     count = store.stat().st_size // PAGE

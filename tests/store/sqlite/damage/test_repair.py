@@ -1,4 +1,4 @@
-"""Who can repair a store and when, and repairs that are killed."""
+"""Who can repair a store, when a repair is possible, and repairs that are killed."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ repair.repair_file(Path(sys.argv[1]))
 
 @pytest.fixture
 def damaged(store: Path, tmp_path: Path) -> tuple[Path, Path, dict[int, Any]]:
-    """Return (store, copy of its folder, remaining messages). One page is lost, and one message is only in
-    the log."""
+    """Return (store, copy of its folder, messages that remain). In the store, one page is lost, and one
+    message is only in the log."""
     page = pages_of(store, "messages")[4]
     gone = ids_on_page(store, page)
     before = stored_messages(store)

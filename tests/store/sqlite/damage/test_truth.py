@@ -1,5 +1,5 @@
-"""Lost pages of tables that cannot be derived: writes are refused, no session appears empty, and the other
-rows are recovered."""
+"""Lost pages of tables that cannot be rebuilt from others: writes are refused, no session appears to be
+empty, and the remaining rows are recovered."""
 
 from __future__ import annotations
 
