@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     profile = config.getoption("tier") or os.environ.get(tiers.PROFILE) or "test"
-    os.environ[tiers.PROFILE] = profile  # also for a pytest that a test starts
+    os.environ[tiers.PROFILE] = profile  # inherited by a pytest that a test starts
     settings.load_profile(profile)
     is_worker = hasattr(config, "workerinput")
     if is_worker:  # a worker has the environment of its controller, which also receives the reports

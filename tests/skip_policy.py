@@ -1,8 +1,8 @@
 """In CI a skipped test is a failure, unless `allowed_skips.txt` lists it with a reason.
 
-A test that skips itself in CI tests nothing, and nobody notices. Each line of the list is a pattern (`*` and
-`?`) for the node id of a test or for its skip reason, followed by two spaces, `#` and the reason why the skip
-is allowed. The plugin reads the test reports, so it also works under xdist.
+Otherwise, a test that skips itself in CI would test nothing, and nobody would notice. Each line of the list
+is a pattern (`*` and `?`) for the node id of a test or for its skip reason, followed by two spaces, `#` and
+the reason why the skip is allowed. The plugin reads the test reports, so it also works under xdist.
 """
 
 from __future__ import annotations

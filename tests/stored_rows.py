@@ -1,8 +1,8 @@
 """Reads and changes the rows of a store with SQL that every engine accepts.
 
-Tests use it for states that the public methods cannot create: an old timestamp, a process that has ended,
-rows of another program. Statements run through the interface in `hermes.store.engine`. A statement that only
-SQLite understands is rejected, because its test belongs to the SQLite-only tests.
+Tests use this module for states that the public methods cannot create: an old timestamp, a process that has
+ended, rows of another program. Statements run through the interface in `hermes.store.engine`. A statement
+that only SQLite understands is rejected, because a test that needs it belongs to the SQLite-only tests.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Terminal:
         os.write(self._ours, "".join(keys).encode())
 
     def answer(self) -> None:
-        """Answer one cursor-position request now, and all later ones when they arrive."""
+        """Answer one pending cursor-position request now, and every later request when it arrives."""
         self.answers = True
         os.write(self._ours, POSITION)
 
@@ -107,7 +107,7 @@ class Terminal:
         until(lambda: text in self.shown.rpartition(earlier)[2], lambda: self.shown)
 
     def is_asked(self, times: int) -> None:
-        """Wait until this many cursor-position requests have arrived."""
+        """Wait until `times` cursor-position requests have arrived."""
         until(lambda: self._requests >= times, lambda: f"{self._requests} requests:\n{self.shown}")
 
     def is_asked_behind(self, text: str) -> None:

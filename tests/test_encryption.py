@@ -1,6 +1,6 @@
 """Encryption at rest, tested from an environment without ciphers.
 
-The tests of `tests/encrypted` and some others run in a separate process, with `apsw-sqlite3mc` before `apsw`
+The tests in `tests/encrypted` and some others run in a separate process, with `apsw-sqlite3mc` before `apsw`
 on its path. `apsw-sqlite3mc` is installed once into a separate folder and never into the same environment as
 `apsw`.
 """

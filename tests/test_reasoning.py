@@ -137,7 +137,7 @@ def test_no_word_is_in_neither(text: str) -> None:
 
 @pytest.mark.parametrize("unit", ["`</think>` ", "```\n</think>\n```\n", "a </think> ", "\\``a "])
 def test_a_text_full_of_tags_is_split_as_quickly_as_any_other(unit: str) -> None:
-    """The test would take hours if every tag were compared with the whole text."""
+    """If every tag were compared with the whole text, the test would take hours."""
     text = unit * 50_000 + "</think>"
     assert split_reasoning(text) == ("", text)
     splitter = ReasoningSplitter()

@@ -6,8 +6,8 @@
 `full`  the tests that `test` leaves out: those with the mark `full`, and all property tests again, with many more
         examples.
 
-A test has the mark `full` if it needs its own server or model, kills a process at every step, or repeats another
-test with many more inputs. Without `--tier`, pytest runs everything that it is asked to run.
+A test gets the mark `full` if it needs a separate server or a real model, kills a process at every step, or
+repeats another test with many more inputs. Without `--tier`, pytest runs everything that it is asked to run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ SLOW_MODULES = TESTS / "slow_modules.txt"
 
 
 def is_in_tier(tier: Tier, markers: Collection[str]) -> bool:
-    """Return whether a test with these marks runs in this tier. Hypothesis marks its tests `hypothesis`."""
+    """Return whether a test with the marks `markers` runs in `tier`. Property tests have the mark
+    `hypothesis`."""
     if tier == "full":
         return "full" in markers or "hypothesis" in markers
     return "full" not in markers

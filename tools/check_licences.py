@@ -3,8 +3,8 @@
     python tools/check_licences.py [PROJECT]
 
 Licences are read from the metadata of installed distributions, and from licences.toml for all others. An
-unknown licence is an error, and so is one that licences.toml does not allow. The exit code is 1 if there are
-errors.
+unknown licence is an error, and so is a licence that licences.toml does not allow. The exit code is 1 if
+there are errors.
 """
 
 from __future__ import annotations

@@ -2,11 +2,13 @@
 
     python -m tools.mutation_run [--tree FOLDER] [--mutants 100] [--folders store,recall,gateway] [--seed 19]
 
-It works on a temporary copy of the tree, and selects the same mutants every time. First all tests run once, to record
-which tests call which functions; `--map FILE` keeps the record for the next run. Then, for each mutant, the tests that
-call the changed function run, the fastest first, until one fails. A mutant that hangs counts as killed.
+The program works on a temporary copy of the tree, and selects the same mutants every time. First all tests
+run once, to record which tests call which functions; `--map FILE` keeps the record for the next run. Then,
+for each mutant, the tests that call the changed function run, the fastest first, until one fails. A mutant
+that hangs counts as killed.
 
-To compare the tests of two trees with the same sources: the tests of one must kill every mutant that the other kills.
+To compare the tests of two trees with the same sources, run the program on both. The new tests must kill
+every mutant that the old tests kill.
 """
 
 from __future__ import annotations

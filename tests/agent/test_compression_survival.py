@@ -1,4 +1,5 @@
-"""Compression in real processes: one that dies at any step, and two that compress the same conversation."""
+"""Compression in real processes: a process that dies at any step, and two processes that compress the same
+conversation."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ async def test_wherever_the_process_dies_the_conversation_is_as_before_or_goes_o
         assert process.returncode == DIED
     assert outcomes == sorted(outcomes)
     assert (outcomes[0], outcomes[-1]) == (1, 2)
-    # It also died after the continuation was created; inside a transaction there is no such step.
+    # Some processes died after the continuation was created. Inside a transaction there is no such step.
     if of == "calls":
         assert outcomes.count(2) > 1
     else:

@@ -4,8 +4,8 @@
     python turn_worker.py STATE.DB after N        the same after the N-th step, before its result is used
     python turn_worker.py STATE.DB statements N   the same at the N-th statement inside a transaction
 
-A step is a call to the store, a request to the model or the run of a tool. Everything that a person would see is
-printed immediately, one line of JSON each.
+A step is a call to the store, a request to the model or the run of a tool. Everything that a person would see
+is printed immediately, one line of JSON each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The list: its rows, its notice about hidden rows, and how few rows of a large store it reads."""
+"""The list: its rows and its notice about hidden rows. From a large store, the list reads only a few rows."""
 
 from __future__ import annotations
 

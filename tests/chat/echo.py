@@ -2,9 +2,9 @@
 
     python -m tests.chat.echo -q "hello"
 
-Some prompts have an effect: `slow N` takes N tenths of a second, `use TOOL ARG` calls a tool, `fail` fails, `markdown`
-returns Markdown, `think REASON` begins with tagged reasoning and ends with that finish reason, `ponder` returns only
-reasoning. Every other prompt is repeated.
+Some prompts have an effect: `slow N` takes N tenths of a second, `use TOOL ARG` calls a tool, `fail` fails,
+`markdown` returns Markdown, `think REASON` begins with tagged reasoning and ends with the finish reason
+REASON, `ponder` returns only reasoning. Every other prompt is repeated.
 """
 
 from __future__ import annotations

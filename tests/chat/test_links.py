@@ -27,7 +27,7 @@ def shown(markdown: str, width: int = 300) -> str:
 
 @pytest.fixture(params=["clickable", "not clickable"], autouse=True)
 def _kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run each test in a terminal with links and in one without."""
+    """Run each test twice: in a terminal with links and in a terminal without links."""
     monkeypatch.setenv("FORCE_HYPERLINK", "1" if request.param == "clickable" else "0")
 
 

@@ -1,5 +1,5 @@
-"""If the session of an open conversation is moved to the trash, the conversation continues in a new one, with
-a notice."""
+"""If the session of an open conversation is moved to the trash, the conversation continues in a new session,
+and a notice says so."""
 
 from __future__ import annotations
 

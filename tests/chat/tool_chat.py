@@ -1,6 +1,7 @@
 """A chat with the agent's own tools and a model that calls the requested tools.
 
-`calls [["TOOL", {"its": "arguments"}], ...]` calls these tools at once. Other prompts get a text answer.
+`calls [["TOOL", {"its": "arguments"}], ...]` calls all of these tools at the same time. Other prompts get a
+text answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A trace: events in the format of Claude Code, one per line, each with the id of the previous one."""
+"""A trace: events in the format of Claude Code, one per line, each with the id of the previous event."""
 
 from __future__ import annotations
 

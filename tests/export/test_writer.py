@@ -1,4 +1,4 @@
-"""The exporter: its input, its output files, and how it ends."""
+"""The exporter: its input, its output files, and its end, whether complete, failed or cancelled."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
         question = await gateway.asked(ANN, "rm -rf build")
         await gateway.asks(ANN, f"/approve {name_in(question)}")
 
-`use ask {"subject": "rm x"}` calls the tool. `both ask {...} {...}` calls it twice at once. `late NAME {...}` begins an
-answer, holds it, and then calls the tool.
+`use ask {"subject": "rm x"}` calls the tool. `both ask {...} {...}` makes two calls at the same time. `late
+NAME {...}` begins an answer, holds it, and then calls the tool.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ def dm(who: str, thread: str | None = None) -> Source:
 
 
 def group(who: str, chat: str = "room") -> Source:
-    """Return a chat in which each person has a separate conversation and can read the others' messages."""
+    """Return a group chat. Each person in it has a separate conversation but can read the messages of the
+    others."""
     return Source("telegram", chat, "The Room", "group", who)
 
 

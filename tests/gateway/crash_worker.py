@@ -3,12 +3,14 @@
     python -m tests.gateway.crash_worker FOLDER FIRST STRIDE TEXT...
     python -m tests.gateway.crash_worker FOLDER poison
 
-For N = FIRST, FIRST + STRIDE, … until a run has fewer steps: a gateway in a new home receives the texts one after the
-other and dies before its N-th step. A step is a call of the store by the gateway, or a delivery. A second gateway in
-the same home receives the messages that were not accepted, as platforms deliver them again, and runs to its end. For
-each N, a line of JSON reports the messages that a person saw and the stored messages.
+For N = FIRST, FIRST + STRIDE, … until a run has fewer steps: a gateway in a new home receives the texts one
+after the other and dies before its N-th step. A step is a call to the store by the gateway, or a delivery. A
+second gateway in the same home receives the messages that were not accepted, as platforms deliver them again,
+and runs to its end. For each N, a line of JSON reports the messages that a person saw and the stored
+messages.
 
-Each gateway is a process, forked from this one before it does anything, because the imports take longest.
+Each gateway runs in a process that is forked from this one after the imports, because the imports take
+longest.
 """
 
 from __future__ import annotations

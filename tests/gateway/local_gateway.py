@@ -153,7 +153,7 @@ class WithBrain(StandardFactory):
 
 
 class Platform(FakeAdapter):
-    """A platform that also records the chat of each message."""
+    """A fake platform that additionally records the chat of each message."""
 
     def __init__(self, name: str = "telegram", can: Capabilities | None = None, **more: Any) -> None:
         super().__init__(name, can, **more)

@@ -11,7 +11,7 @@ Updates are kept until they are acknowledged: by a higher offset, or by a 2xx re
 client has disconnected receives nothing, and a newer poll ends an older one with 409. `deliver(update)` delivers an
 update again, even if it was acknowledged. `say(..., delivered=False)` creates an update for later delivery, so that
 messages can arrive twice and out of order. `press(person, sent, data)` presses a button below a message.
-`will(method, answer, ...)` makes the next calls of a method fail.
+`will(method, answer, ...)` makes the next calls of `method` fail.
 """
 
 from __future__ import annotations

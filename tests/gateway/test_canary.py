@@ -256,7 +256,7 @@ async def test_a_room_knows_what_was_said_in_it_and_nobodys_private_words(place:
         assert "mellon" not in outside[0]
         before = len(gateway.brain.requests)
         for who in (ANN, BOB):
-            await gateway.restart()  # so that each of them is the first to write after a start
+            await gateway.restart()  # so that Ann and Bob are each the first to write after a start
             for command in command_table.COMMANDS:
                 for words in ("", " 1", " my word", f" {TITLE}", f" {known.ids[0]}"):
                     await gateway.asks(place(who), f"/{command.name}{words}")

@@ -258,8 +258,8 @@ async def test_a_request_that_takes_its_time_to_be_answered_is_not_hung_up_on(
     app = Starlette(routes=[Route("/", slow)])
     async with served(app) as address:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
-        # The second request never ends. The server closes the connection, although the time limit of the
-        # first has passed.
+        # The second request never ends. It has its own time limit, after which the server closes the
+        # connection.
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert await reader.readuntil(b"here it is")
         writer.write(b"GET / HTTP/1.1\r\nX-Slow: ")

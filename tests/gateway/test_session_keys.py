@@ -1,4 +1,5 @@
-"""Session keys: every documented form, and a separate row for every chat, whatever its ids are."""
+"""Session keys: every documented form of a key, and a separate row for every chat, whatever the ids of the
+chat are."""
 
 from __future__ import annotations
 
@@ -254,7 +255,7 @@ def test_the_same_chat_is_the_same_row_and_another_chat_is_another(
             for source in sources:
                 with_rows[as_documented(source, keying)] = opened(db, make_chat(source, keying)).session_id
             assert len(set(with_rows.values())) == len(with_rows) == len(db.routing.list_routes())
-        with SessionDB(file) as db:  # after a restart, in each of the ways
+        with SessionDB(file) as db:  # after a restart, with each form of the source
             shapes: tuple[Callable[[Source], Source], ...] = (lambda one: one, as_numbers, from_the_inbox)
             for source in sources:
                 row = with_rows[as_documented(source, keying)]

@@ -11,7 +11,7 @@ from tests.interface.conftest import compress, new_id, passing
 
 
 def titled(db: SessionDB, *titles: str) -> list[str]:
-    """Create unrelated sessions with these titles, in order."""
+    """Create unrelated sessions with these titles, in order, and return their ids."""
     made: list[str] = []
     for title in titles:
         session_id = new_id()

@@ -23,7 +23,7 @@ MEBIBYTE = 1 << 20
 
 
 class Version:
-    """A process of one version with an open store."""
+    """A process that runs one version of the program and has the store open."""
 
     def __init__(self, source: Path, store: Path) -> None:
         self._process = subprocess.Popen(

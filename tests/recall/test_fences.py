@@ -1,4 +1,5 @@
-"""Untrusted text in a prompt cannot close its fence, and none of its lines looks like a mark of the program."""
+"""Untrusted text in a prompt cannot close the fence around it. None of its lines looks like a mark of the
+program."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ async def compare(steps: list[str], gateway: ApiGateway, person: Person) -> None
     terminal, session = person.terminal, "mine"
     async with gateway.http() as client:
         for number, step in enumerate(steps):
-            # The API stores a title immediately, the terminal with the first message. A conversation that is
-            # left before that differs.
+            # The API stores a title immediately; the terminal stores it with the first message. A
+            # conversation that is left before its first message therefore differs.
             if step.startswith("/resume") and terminal.conversation.queued_title is not None:
                 continue
             typed = f"m{number}" if step == SAY else step

@@ -452,7 +452,7 @@ def test_alongside_nobody_takes_what_another_is_working_on(db: SessionDB, sessio
 def test_two_conversations_whose_leases_have_the_same_epoch_are_told_apart(
     db: SessionDB, session: str
 ) -> None:
-    """Epochs are times in milliseconds, so two leases can have the same one."""
+    """Epochs are times in milliseconds, so the leases of two conversations can have the same epoch."""
     accept(db, "one"), accept(db, "two")
     with time_machine.travel(2_000_000_000, tick=False):
         theirs = db.leases.acquire(session, "gateway")

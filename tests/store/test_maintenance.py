@@ -186,7 +186,7 @@ def test_what_was_open_when_maintenance_began_is_not_deleted_by_it(
     assert db.maybe_auto_prune_and_vacuum(retention_days=retention_days)["pruned"] == 0
     assert row_of(db, "crashed")["end_reason"] == "orphaned"
     assert row_of(db, "orphan")["ended_at"] is not None
-    # Every prune counts its age from then on.
+    # From now on, the age of these sessions counts from the time at which they were closed.
     assert db.list_prune_candidates(90) == []
     assert db.prune_sessions(90) == 0
     assert db.maybe_auto_prune_and_vacuum(min_interval_hours=0)["pruned"] == 0

@@ -435,8 +435,8 @@ def test_removing_it_again_and_again_under_two_that_write_damages_nothing(
             stored.append(line.get("stored"))
             wrong += line.get("wrong", [])
         assert wrong == []
-        # A log that was removed after the last write is saved by the next write, and could not be saved after
-        # a kill. A store that could not be reopened has saved it before.
+        # If the log was removed after the last write, only another write saves its rows; after a kill they
+        # would be lost. A store that refuses this write has saved its rows before.
         for name, worker in (("one", one), ("two", two)):
             with suppress(Refused):
                 worker.ask("append", session="s", texts=[f"last of {name}"])

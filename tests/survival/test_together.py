@@ -1,4 +1,5 @@
-"""Many processes open, migrate, write, read, prune and delete at the same time; and one holds the lock."""
+"""Many processes open, migrate, write, read, prune and delete at the same time, even while one holds the
+lock."""
 
 from __future__ import annotations
 

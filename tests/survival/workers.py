@@ -2,9 +2,10 @@
 
     python workers.py
 
-Reads one command per line, `{"do": NAME, ...}`, and answers each with one or more lines of JSON. The last line of an
-answer has `done` or `error`. Each command is a small function here and does something that a process can do to a store
-that it shares with others. Nothing is imported from the tests, so a worker starts fast and opens no other files.
+Reads one command per line, `{"do": NAME, ...}`, and answers each with one or more lines of JSON. The last
+line of an answer has `done` or `error`. Each command is a small function here: something that a process does
+to a store which other processes use too. Nothing is imported from the tests, so a worker starts fast and
+opens no other files.
 """
 
 from __future__ import annotations

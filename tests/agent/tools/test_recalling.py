@@ -1,4 +1,5 @@
-"""`session_search` as a tool finds other conversations but not the current one, and reports errors as errors."""
+"""`session_search` as a tool finds other conversations but not the current one. A failure is reported as an
+error."""
 
 from __future__ import annotations
 

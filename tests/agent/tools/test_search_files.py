@@ -17,7 +17,7 @@ from hermes.agent.tools.search_files import SearchFiles
 from tests.agent.tools.conftest import Person
 
 WAYS = ["", *([found] if (found := shutil.which("rg")) else [])]
-"""Without ripgrep, and with it if it is installed."""
+"""The paths of ripgrep to test with: an empty path (no ripgrep) and, if it is installed, its real path."""
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: "ripgrep" if way else "python")

@@ -1,7 +1,8 @@
-"""The interface of a platform for the scenarios: people send messages on it, and it shows the answers.
+"""The interface through which scenarios use a platform: people send messages, and the platform shows the
+answers.
 
-A stage is the platform's side: its server and the people on it. It does not know the gateway. The gateway is
-connected by environment variables and `config.yaml`, as an operator does it.
+A stage stands for the platform: its server and the people on it. A stage does not know the gateway. The
+gateway is connected by environment variables and `config.yaml`, as an operator does it.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Stage(ABC):
     def dm(self, person: Person) -> Where: ...
 
     def group(self, *people: Person, threads: bool = False) -> Where:
-        """Create a group of these people. With `threads`, threads can be opened in it."""
+        """Create a group of these people. If `threads` is set, threads can be opened in the group."""
         self._lacks("groups")
 
     def thread(self, group: Where, by: Person) -> Where:
@@ -169,7 +170,7 @@ def until(condition: Callable[[], T], what: Callable[[], object] = lambda: "") -
 
 
 class Loop:
-    """An event loop in its own thread, for servers and clients that need one."""
+    """An event loop in a separate thread, for servers and clients that need an event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

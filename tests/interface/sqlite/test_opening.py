@@ -1,4 +1,4 @@
-"""Opening an SQLite file: its log, its settings, and files of newer or older programs."""
+"""Opening an SQLite file: its log, its settings, and files that newer or older programs have written."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
     python tests/store/sqlite/foreign_writer.py DB SECONDS SEED
 
-It knows the documented columns, the interpreter's own (old) SQLite and nothing else. It leaves foreign
-keys off, as that SQLite does, so that orphans and parent cycles appear. For every message it adds or
-removes it counts `message_count` up or down itself. One line is printed per committed transaction.
+It uses only the documented columns and the interpreter's own (old) SQLite. Foreign keys are off, which is the
+default of that SQLite, so that orphans and parent cycles appear. The program itself updates `message_count`
+for every message that it adds or removes. It prints one line per committed transaction.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Databases as the reference product writes them, schema versions 1 to 11.
 
-`build` writes one with the interpreter's own SQLite and plain SQL. It contains the unusual data that real
-stores have, and returns what must still be there after any migration. The schemas are the files in
-`reference_schemas`. Their own triggers maintain the full-text tables. The same arguments always result in the
-same rows.
+`build` writes a database with the interpreter's own SQLite and plain SQL. The database contains the unusual
+data that real stores have. `build` returns the contents that must still be there after any migration. The
+schemas are the files in `reference_schemas`; their triggers maintain the full-text tables. The same arguments
+always result in the same rows.
 """
 
 from __future__ import annotations
@@ -117,8 +117,9 @@ class Expected:
         """Return all lost, changed and added data, one line each.
 
         `ignore` names what a migration may change: columns such as "sessions.message_count", or whole tables.
-        New columns and tables, rows added to `tables`, session rows created for orphan messages, and sources
-        changed to their documented names are no difference.
+        These are not
+        differences: new columns and tables, rows added to `tables`, session rows created for orphan messages,
+        and sources changed to their documented names.
         """
         return [
             *self._session_differences(conn, ignore),
@@ -172,11 +173,11 @@ def build(
     with_topics: bool = False,
     with_later_columns: bool = False,
 ) -> Expected:
-    """Write a database of that schema version to a new file.
+    """Write a database of schema version `version` to a new file.
 
-    sessions: their number; the first twelve are unusual, the others ordinary chats.
+    sessions: the number of sessions; the first twelve are unusual, the others are ordinary chats.
     fresh: version 11 as newly installed (documented column order), not extended by ALTER TABLE.
-    with_cycles: two sessions that are each other's parent, and one that is its own.
+    with_cycles: two sessions that are each other's parent, and one that is its own parent.
     with_orphans: messages whose session row is missing.
     with_duplicate_titles: two sessions with the same title and no unique index (from version 3).
     with_topics: the Telegram topic tables, with a binding.

@@ -23,7 +23,7 @@ from tests.survival.processes import Worker, impatient
 
 @pytest.fixture
 def store(home: Path) -> Path:
-    """Create a closed store with a backup and one open session of today."""
+    """Create and close a store with a backup and one open session that was started today."""
     with SessionDB() as db:
         db.create_session("s", "cli")
         db.set_session_title("s", "Lighthouse")
