@@ -27,7 +27,7 @@ def add_frame(file: Path, name: str, call: str) -> None:
 
 @pytest.fixture(scope="module")
 def longer_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the source in which the path of a message has one more frame and one more generator."""
+    """Return a copy of the source in which the path of a message has one frame and one generator more."""
     source = tmp_path_factory.mktemp("longer") / "src"
     shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__"))
     hermes = source / "hermes"

@@ -2,7 +2,7 @@
 
     python compression_worker.py STATE.DB SESSION calls N        exits abruptly at its N-th call to the store
     python compression_worker.py STATE.DB SESSION statements N   the same at the N-th statement inside a transaction
-    python compression_worker.py STATE.DB SESSION wait           prints `ready` after the summary, then waits for a line
+    python compression_worker.py STATE.DB SESSION wait           prints `ready` after the summary, waits for a line
 
 At the end, the process prints the id of the session that continues the conversation.
 """

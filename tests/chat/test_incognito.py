@@ -1,4 +1,4 @@
-"""Commands of an incognito conversation: they work, in memory, and leave no trace."""
+"""Commands of an incognito conversation work in memory and leave no trace."""
 
 from __future__ import annotations
 

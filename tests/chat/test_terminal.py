@@ -48,7 +48,7 @@ class Window:
         return self._run("capture-pane", "-p", "-t", name)
 
     def process(self, name: str) -> int:
-        """Return the chat process below the shell of the window."""
+        """Return the pid of the chat process that the shell of the window has started."""
         shell = self._run("list-panes", "-t", name, "-F", "#{pane_pid}").strip()
         return int(
             subprocess.run(["pgrep", "-P", shell], capture_output=True, text=True, check=True).stdout.split()[

@@ -675,7 +675,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signal handlers to the test."""
+        """Install no signal handlers, so that those of the test stay."""
         yield
 
 

@@ -1,5 +1,5 @@
-"""Calls `SessionDB` of the version that comes first on the import path. Each input line is a call; each
-output line is the result of a call."""
+"""Calls `SessionDB` of the version that is first on the path. Each input line is a call, each output line its
+result."""
 
 from __future__ import annotations
 
@@ -103,18 +103,17 @@ class Worker:
 
     @staticmethod
     def drop(row: dict[str, Any], *counts: str) -> dict[str, Any]:
-        """Return a row of a list without the columns `counts`. The two versions differ there: the previous
-        one counted only one segment of a conversation."""
-        return {name: value for name, value in row.items() if name not in counts}
+        """Return a row of a list without what the previous version took from the last segment alone: counts of
+        conversations, and the title and preview of a continued one."""
+        names = (*counts, "title", "preview") if "_lineage_root_id" in row else counts
+        return {name: value for name, value in row.items() if name not in names}
 
     def find(self, query: str) -> list[dict[str, Any]]:
-        """Search and return the results ordered by id. Relevance would depend on how much of the store is
-        indexed."""
+        """Search, in order of ids, because relevance depends on how much of the store is indexed."""
         return sorted(self.db.search_messages(query, limit=1_000), key=lambda row: row["id"])
 
     def work(self, tag: str, rounds: int) -> str:
-        """Write, search, list and compress `rounds` times. Return the last session of the resulting
-        conversation."""
+        """Write, search, list and compress, round after round. Return the last session of its conversation."""
         session = f"{tag}-0"
         self.db.create_session(session, "cli")
         for n in range(1, rounds + 1):

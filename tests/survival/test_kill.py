@@ -43,8 +43,8 @@ def test_acknowledged_messages_survive_random_kills(home: Path, seed: int) -> No
 
 
 def _one_round(path: Path, number: int, rng: random.Random, acknowledged: dict[str, dict[int, int]]) -> None:
-    """Run several processes that write. Kill each one after a number of acknowledgements, a moment later, or
-    while it opens the store."""
+    """Run several processes that write. Kill each one after a number of acknowledgements, shortly after that,
+    or while it opens the store."""
     with ExitStack() as stack:
         running = {f"r{number}w{n}": stack.enter_context(Worker()) for n in range(AT_ONCE)}
         for tag, worker in running.items():

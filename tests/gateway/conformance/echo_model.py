@@ -1,9 +1,8 @@
 """A model server over HTTP that repeats the prompt, and can hold an answer until the test releases it.
 
 The prompt decides what it does: `hold kiwi` waits for `model.let_go("kiwi")`, `long kiwi` returns an answer
-that is too long for one message on any platform, `remove kiwi` calls a command
-that removes a folder. Each scenario
-uses its own word, so that scenarios do not affect each other.
+that is too long for one message on any platform, `remove kiwi` calls a command that removes a folder.
+Each scenario uses its own word, so that scenarios do not affect each other.
 """
 
 from __future__ import annotations

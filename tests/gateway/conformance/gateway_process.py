@@ -104,7 +104,7 @@ class Gateway:
         return self._log.read_text() if self._log.exists() else ""
 
     def command(self, *words: str) -> Any:
-        """Return the JSON output of another `hermes` process with the same home."""
+        """Run another `hermes` process with the same home and return its JSON output."""
         done = subprocess.run(
             [*HERMES, *words, "--json"],
             env=self.environment,

@@ -375,7 +375,7 @@ def _sessions(rng: random.Random, count: int) -> list[_Plan]:
 
 
 def _compression_chain(rng: random.Random) -> list[_Plan]:
-    """Write a root, two continuations, and a subagent of the first continuation."""
+    """Return a root, two continuations, and a subagent of the first continuation."""
     root = _session(rng, 0, title="Fix Docker Build", model_config={"temperature": 0.2})
     root.messages = [
         _system("You are helpful."),
@@ -560,7 +560,7 @@ def _orphans() -> list[Row]:
 
 
 def _other_rows(telegram_id: str) -> list[tuple[str, Row]]:
-    """Write rows for all other tables that may exist."""
+    """Return rows for all other tables that may exist, each with the name of its table."""
     chat = "10020030"
     key = f"agent:main:telegram:dm:{chat}"
     meta: Row = {
