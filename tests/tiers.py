@@ -6,8 +6,8 @@
 `full`  the tests that `test` leaves out: those with the mark `full`, and all property tests again, with many more
         examples.
 
-A test gets the mark `full` if it needs a separate server or a real model, kills a process at every step, or
-repeats another test with many more inputs. Without `--tier`, pytest runs everything that it is asked to run.
+A test gets the mark `full` if it needs a separate server or a real model, kills a process at every step, lets
+several processes damage the files of a store, or repeats another test with many more inputs. Without `--tier`, pytest runs everything that it is asked to run.
 """
 
 from __future__ import annotations

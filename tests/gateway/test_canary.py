@@ -29,6 +29,8 @@ from hermes.gateway.settings import GatewaySettings, Keying
 from hermes_state import SessionDB
 from tests.gateway.local_gateway import ANN, BOB, LocalGateway, file, in_group, in_thread, settings_of
 
+pytestmark = pytest.mark.full
+
 SECRET, TITLE = "xyzzy", "Plugh Project"
 KINDS = ("said", "title", "memory", "profile", "skill", "todo", "file-name", "file", "display", "chat-name")
 OF_THE_MACHINE = [tool.name for tool in make_standard_tools() if tool.name not in FOR_EVERYBODY]

@@ -16,6 +16,8 @@ from tests.gateway.conformance.on_telegram import OnTelegram
 from tests.gateway.conformance.stage import Person, until
 from tests.gateway.terminal import INTERRUPT, LEAVE, Terminal
 
+pytestmark = pytest.mark.full
+
 WORDS = count(1)
 
 

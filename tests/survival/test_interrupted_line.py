@@ -39,6 +39,8 @@ from hermes.store.sqlite.wal import file_guard, observed_log
 from hermes_state import SessionDB
 from tests.survival.processes import impatient
 
+pytestmark = pytest.mark.full
+
 WATCHED = tuple(
     str(module.__file__)
     for module in (

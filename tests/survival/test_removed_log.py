@@ -22,6 +22,8 @@ from hermes.store.sqlite.engine import SqliteEngine
 from hermes_state import SessionDB
 from tests.survival.processes import LONG, Refused, Worker
 
+pytestmark = pytest.mark.full
+
 BEFORE = [f"before{n}" for n in range(45)]
 REMOVED = "write-ahead log of .* was removed"
 

@@ -23,6 +23,8 @@ from hermes.store.sqlite import creation, lock_file
 from hermes.store.sqlite.checkpoint import Checkpointer
 from hermes_state import SessionDB
 
+pytestmark = pytest.mark.full
+
 BEGIN = """
 import json, os, signal, sys, threading, time
 from pathlib import Path

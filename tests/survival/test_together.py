@@ -15,6 +15,8 @@ from hermes_state import SessionDB
 from tests.store.sqlite import reference_databases
 from tests.survival.processes import LONG, Worker
 
+pytestmark = pytest.mark.full
+
 
 def _start(stack: ExitStack, count: int) -> list[Worker]:
     """Start `count` workers. They are ready and wait for a command."""

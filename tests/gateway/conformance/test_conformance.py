@@ -21,6 +21,8 @@ from tests.gateway.conformance.on_telegram import OnTelegram
 from tests.gateway.conformance.on_webhook import Asking, CalledBack
 from tests.gateway.conformance.stage import File, Person, Stage, Where, until
 
+pytestmark = pytest.mark.full
+
 Scenario = TypeVar("Scenario", bound=Callable[..., None])
 
 STAGES: dict[str, Any] = {
