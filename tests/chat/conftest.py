@@ -51,7 +51,7 @@ def typing(db: SessionDB, tmp_path: Path) -> Typing:
     """Return a function. `await typing("hello", "/title x")` types each line, leaves the chat, and returns
     the output on the screen.
 
-    `keys` are pressed after the lines. Keys after a `SEEN` wait for the next question.
+    `question` is the question of the command line. `keys` are pressed after the lines. Keys after a `SEEN` wait for the next question.
     """
 
     async def drive(
@@ -61,6 +61,7 @@ def typing(db: SessionDB, tmp_path: Path) -> Typing:
         keys: str = "",
         incognito: bool = False,
         store: SessionDB = db,
+        question: str = "",
     ) -> str:
         shown = io.StringIO()
         screen = Screen(Console(file=shown, width=100))
@@ -77,7 +78,7 @@ def typing(db: SessionDB, tmp_path: Path) -> Typing:
             )
             # In a thread, because the capacity of a pipe is limited.
             sending = asyncio.create_task(asyncio.to_thread(pipe.send_text, text))
-            await asyncio.wait_for(chat.run(resuming), 60)
+            await asyncio.wait_for(chat.run(resuming, question=question), 60)
             await sending
         return shown.getvalue()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
@@ -111,6 +112,16 @@ async def test_a_command_for_the_shell_runs_and_is_not_said(
     assert "21\nexit code 0 · " in shown
     assert "! command runs a command in your shell." in shown
     assert last_said(db) == ["!not a command", "![x](y)"]
+
+
+@pytest.mark.parametrize("question", ["! touch made", "!! touch made", "!touch made", "/title made"])
+async def test_a_question_of_the_command_line_is_always_a_message(
+    db: SessionDB, typing: Typing, tmp_path: Path, question: str
+) -> None:
+    assert f"you said: {question}" in await typing(question=question)
+    assert last_said(db) == [question]
+    assert not (tmp_path / "made").exists()
+    assert sessions(db)[0]["title"] != "made"
 
 
 async def test_the_model_gets_an_output_only_if_it_shall(db: SessionDB, typing: Typing) -> None:

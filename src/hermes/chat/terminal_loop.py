@@ -90,7 +90,7 @@ class Chat:
         """Run the chat until the person leaves.
 
         `resuming` is the session to resume, `asked_cwd` the working directory from the command line.
-        `question` is the first input, as if it had been typed at the prompt.
+        `question` is the first message. It is never parsed as a command, because it may come from a script.
         """
         self.prompt_line.open_output = self._open_output
         self._typed = quiet_keyboard.TypedAhead(
@@ -110,7 +110,7 @@ class Chat:
                     if question:
                         self.screen.print_input(question)
                         with self._ignore_interrupts():
-                            await self._handle_input(question)
+                            await self._handle_input(question, is_message=True)
                     await self._converse()
         except (Leave, asyncio.CancelledError):
             pass
@@ -177,9 +177,10 @@ class Chat:
         list_running = self.conversation.parts.list_processes
         return () if list_running is None else list_running()
 
-    async def _handle_input(self, typed: str) -> None:
-        shell, text = parse_shell_command(typed), typed.strip()
-        command = parse_command(text)
+    async def _handle_input(self, typed: str, *, is_message: bool = False) -> None:
+        text = typed.strip()
+        shell = None if is_message else parse_shell_command(typed)
+        command = None if is_message else parse_command(text)
         try:
             if shell is not None:
                 await run_shell_command(self, shell)
