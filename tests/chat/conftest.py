@@ -51,7 +51,8 @@ def typing(db: SessionDB, tmp_path: Path) -> Typing:
     """Return a function. `await typing("hello", "/title x")` types each line, leaves the chat, and returns
     the output on the screen.
 
-    `question` is the question of the command line. `keys` are pressed after the lines. Keys after a `SEEN` wait for the next question.
+    `question` is the question of the command line. `keys` are pressed after the lines.
+    Keys after a `SEEN` wait for the next question.
     """
 
     async def drive(

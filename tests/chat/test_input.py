@@ -11,7 +11,7 @@ from prompt_toolkit.document import Document
 
 from hermes.chat.input.completion import ChatCompleter
 from hermes_state import SessionDB
-from tests.chat.conftest import ENTER, INTERRUPT, SEEN, Typing
+from tests.chat.conftest import ENTER, INTERRUPT, NEW_LINE, SEEN, Typing
 from tests.chat.echo import PARTS, EchoModel, make_roomy
 
 Row = dict[str, Any]
@@ -112,6 +112,27 @@ async def test_a_command_for_the_shell_runs_and_is_not_said(
     assert "21\nexit code 0 · " in shown
     assert "! command runs a command in your shell." in shown
     assert last_said(db) == ["!not a command", "![x](y)"]
+
+
+async def test_text_that_is_pasted_or_has_several_lines_is_not_run(
+    db: SessionDB, typing: Typing, tmp_path: Path
+) -> None:
+    lines = "! touch made\ntouch made"
+    long = "!touch made\n" * 20
+    shown = await typing(paste("!touch made"), paste(lines), paste(long), f"! touch made{NEW_LINE}touch made")
+    assert last_said(db) == ["!touch made", lines, long.strip(), lines]
+    assert not (tmp_path / "made").exists()
+    assert shown.count("Pasted text is sent as a message.") == 1  # only the first looks like a command
+    await typing(f"! touch {paste('made')}")  # the person typed the mark
+    assert (tmp_path / "made").exists()
+    await typing(f"{paste('hello')}{INTERRUPT}! rm made")  # the paste was cleared
+    assert not (tmp_path / "made").exists()
+
+
+async def test_a_message_in_the_input_again_is_not_run(db: SessionDB, typing: Typing, tmp_path: Path) -> None:
+    await typing("/undo", question="! touch made", keys=f"{SEEN}y again{ENTER}")
+    assert last_said(db) == ["! touch made again"]
+    assert not (tmp_path / "made").exists()
 
 
 @pytest.mark.parametrize("question", ["! touch made", "!! touch made", "!touch made", "/title made"])

@@ -280,3 +280,10 @@ def test_a_signal_stops_the_answer_and_keeps_it(
     row = db.get_context(db.tip("kept") or "")[-1]
     assert (row["role"], row["finish_reason"]) == ("assistant", "interrupted")
     assert str(row["content"]).startswith("0 1 2 3")
+
+
+def test_a_signal_during_the_answer_to_the_first_question_ends_the_chat(window: Window) -> None:
+    window.start("one", "slow 300")
+    window.sees("one", "0 1 2 3", "Ctrl-C stops")
+    os.kill(window.process("one"), signal.SIGTERM)
+    assert "❯" not in window.sees("one", "■ stopped", "Resume this session with:").partition("■ stopped")[2]

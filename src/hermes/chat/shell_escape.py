@@ -27,7 +27,7 @@ CHUNK = 65_536
 HEAD, TAIL = 30_000, 20_000
 """How many bytes of an output the model gets, from its beginning and from its end."""
 LONGEST_LABEL = 300
-_LINE = re.compile(r"(?P<mark>!!?)(?P<command>|\s.*|[\w./~$'\"-].*)", re.DOTALL)
+_LINE = re.compile(r"(?P<mark>!!?)(?P<command>|[ \t][^\r\n]*|[\w./~$'\"-][^\r\n]*)")
 USAGE = "! command runs a command in your shell. !! command also gives its output to the model."
 
 
@@ -41,7 +41,7 @@ def parse_shell_command(typed: str) -> ShellCommand | None:
     """Return the command of a line that begins with `!` followed by a space or a word; None for any other
     line.
 
-    So `![picture](address)` is a message, and so is any line that begins with a space.
+    So `![picture](address)` is a message, and so is any text that begins with a space or has several lines.
     """
     found = _LINE.fullmatch(typed)
     return None if found is None else ShellCommand(found["command"].strip(), found["mark"] == "!!")

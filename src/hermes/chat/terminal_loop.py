@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TRASHED = "Session {old} was deleted or moved to the trash. What you say next begins a new one."
+PASTED = "Pasted text is sent as a message. To run it, type the ! yourself and paste the command after it."
 TWICE_WITHIN_S = 2.0
 TICK_S = 0.1
 ENDS_WITHIN_S = 5.0
@@ -111,7 +112,8 @@ class Chat:
                         self.screen.print_input(question)
                         with self._ignore_interrupts():
                             await self._handle_input(question, is_message=True)
-                    await self._converse()
+                    if not self._is_ending:
+                        await self._converse()
         except (Leave, asyncio.CancelledError):
             pass
         finally:
@@ -136,6 +138,8 @@ class Chat:
     async def _converse(self) -> None:
         while True:
             prefill, self.prefill = self.prefill, ""
+            if parse_shell_command(prefill) is not None:
+                prefill = f" {prefill}"  # it was a message, and Enter must not run it
             with self._ignore_interrupts(), suppress(errors.StoreError):  # the toolbar works without a title
                 self._title = await asyncio.to_thread(self.conversation.get_title)
             try:
@@ -181,6 +185,9 @@ class Chat:
         text = typed.strip()
         shell = None if is_message else parse_shell_command(typed)
         command = None if is_message else parse_command(text)
+        if shell is not None and self.prompt_line.begins_with_paste:
+            self.screen.print_note(PASTED)
+            shell = None
         try:
             if shell is not None:
                 await run_shell_command(self, shell)

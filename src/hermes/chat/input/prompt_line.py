@@ -59,6 +59,10 @@ class PromptLine:
         self.open_output: Callable[[], Coroutine[Any, Any, None]] | None = None
         """The action of Ctrl-O."""
         self._opening: asyncio.Task[None] | None = None
+        self.begins_with_paste = False
+        """Whether the last input begins with pasted text. Such an input is not a command for the shell."""
+        self._pasted_first = ""
+        """The text that was pasted at the beginning of the input."""
         self._incognito = incognito
         self._history = PromptHistory(self.pastes, None if incognito else open_history_file())
         self._before_search: tuple[int, int] | None = None
@@ -98,6 +102,7 @@ class PromptLine:
         if prefill and self._gate is not None and self._gate.has_text:
             prefill += "\n"  # the text typed before the last question follows
         self._gate = None
+        self._pasted_first = ""
         message = [mark]
         if self._is_dumb:  # prompt_toolkit does not print the default on dumb terminals
             message.append(("", prefill))
@@ -105,6 +110,8 @@ class PromptLine:
         if not self._is_drawn.is_set():
             app.after_render += lambda _: self._is_drawn.set()
         text = await self._session.prompt_async(FormattedText(message), default=prefill, handle_sigint=False)
+        pasted = self._pasted_first.lstrip()
+        self.begins_with_paste = bool(pasted) and text.lstrip().startswith(pasted[0])
         return self.pastes.expand(text).text
 
     async def wait_until_drawn(self) -> None:
@@ -172,7 +179,10 @@ class PromptLine:
 
         @keys.add(Keys.BracketedPaste, filter=~is_searching)
         def _(event: KeyPressEvent) -> None:
-            event.current_buffer.insert_text(self.pastes.abbreviate(event.data))
+            shown, buffer = self.pastes.abbreviate(event.data), event.current_buffer
+            if not buffer.document.text_before_cursor.strip():
+                self._pasted_first = shown
+            buffer.insert_text(shown)
 
         @keys.add("c-o")
         def _(event: KeyPressEvent) -> None:
@@ -203,6 +213,7 @@ class PromptLine:
             return
         for text in (shown, buffer.text):
             self._history.remember(text)
+        self._pasted_first = ""
         buffer.reset()
 
     def _bind_search(self, start: Binding) -> Callable[[KeyPressEvent], None]:
