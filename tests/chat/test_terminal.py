@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from hermes.chat.busy_notice import BUSY_S
+from hermes.store.processes import is_gone
 from hermes_state import SessionDB
 
 ROOT = Path(__file__).parents[2]
@@ -243,6 +244,21 @@ def test_a_command_of_the_shell_has_the_terminal_and_is_stopped_by_ctrl_c(window
     window.sees("one", "ended by signal 2")
     window.keys("one", "still here", "Enter")
     window.sees("one", "you said: still here")
+
+
+@pytest.mark.parametrize("begin", ["!", "!! trap '' TERM;"])
+def test_a_command_of_the_shell_ends_with_the_chat(window: Window, tmp_path: Path, begin: str) -> None:
+    window.start("one")
+    window.sees("one", "❯")
+    file = tmp_path / "pids"
+    command = f"{begin} sleep 1000 & echo $$ $! > {file}; echo begun; wait; sleep 1000"
+    window.keys("one", command, "Enter")
+    window.sees("one", "\nbegun")
+    pids = [int(pid) for pid in file.read_text().split()]
+    assert not any(is_gone(os.uname().nodename, pid, None) for pid in pids)
+    os.kill(window.process("one"), signal.SIGTERM)
+    window.sees("one", "Ended the running command, because the chat ends.", "Goodbye.")
+    until(lambda: all(is_gone(os.uname().nodename, pid, None) for pid in pids))
 
 
 def test_the_status_of_a_resumed_conversation_tells_what_it_used(window: Window, db: SessionDB) -> None:

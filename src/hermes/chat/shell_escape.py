@@ -10,14 +10,17 @@ import asyncio
 import codecs
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes.agent.tools.running_command import Output
 from hermes.chat.input import quiet_keyboard
 from hermes.recall.tool.prompt_safety import fence_text, to_one_line
+from hermes.store.processes import find_start, is_gone, list_descendants
 from hermes.text import format_size, make_readable
 
 if TYPE_CHECKING:
@@ -27,6 +30,8 @@ CHUNK = 65_536
 HEAD, TAIL = 30_000, 20_000
 """How many bytes of an output the model gets, from its beginning and from its end."""
 LONGEST_LABEL = 300
+ENDS_WITHIN_S, POLL_S = 2.0, 0.02
+"""How long a command may take to end with the chat before it is killed, and how often this is checked."""
 _LINE = re.compile(r"(?P<mark>!!?)(?P<command>|[ \t][^\r\n]*|[\w./~$'\"-][^\r\n]*)")
 USAGE = "! command runs a command in your shell. !! command also gives its output to the model."
 
@@ -69,10 +74,15 @@ async def run_shell_command(chat: Chat, shell: ShellCommand) -> None:
         except OSError as problem:
             chat.screen.print_problem(f"the command could not be started: {problem.strerror}")
             return
-        with chat.handle_interrupts(_make_stop(process)):
-            if process.stdout is not None:
-                await _show_output(chat, process.stdout, output)
-            code = await process.wait()
+        try:
+            with chat.handle_interrupts(_make_stop(process)):
+                if process.stdout is not None:
+                    await _show_output(chat, process.stdout, output)
+                code = await process.wait()
+        finally:
+            if process.returncode is None:  # the chat ends
+                await _end_command(process)
+                chat.screen.print_note("Ended the running command, because the chat ends.")
     state = f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
     chat.screen.print_note(f"{state} · {monotonic() - began:.1f}s")
     if shell.is_shared:
@@ -95,6 +105,31 @@ def _make_stop(process: asyncio.subprocess.Process) -> Callable[[], None]:
             process.terminate() if pressed == 2 else process.kill()
 
     return stop
+
+
+async def _end_command(process: asyncio.subprocess.Process) -> None:
+    """End the command and all processes below it with SIGTERM, then with SIGKILL.
+
+    They have no process group of their own, because the command must be able to use the terminal.
+    """
+    started = {pid: find_start(pid) for pid in (process.pid, *list_descendants(process.pid))}
+
+    def signal_running(number: int) -> bool:
+        """Send a signal to those that still run. Return whether there are any."""
+        host = os.uname().nodename
+        running = [pid for pid, start in started.items() if not is_gone(host, pid, start)]
+        for pid in running:
+            with suppress(OSError):
+                os.kill(pid, number)
+        return bool(running)
+
+    try:
+        signal_running(signal.SIGTERM)
+        deadline = monotonic() + ENDS_WITHIN_S
+        while signal_running(0) and monotonic() < deadline:
+            await asyncio.sleep(POLL_S)
+    finally:  # also after a second signal to the chat
+        signal_running(signal.SIGKILL)
 
 
 async def _show_output(chat: Chat, stream: asyncio.StreamReader, output: Output) -> None:

@@ -11,6 +11,8 @@ container on the same machine.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -119,6 +121,37 @@ def find_start(pid: int) -> str | None:
     if stat is not None:
         return stat[19]
     return None if Path("/proc/self/stat").exists() else find_start_by_ps(pid)
+
+
+def list_descendants(pid: int) -> list[int]:
+    """Return the processes below a process, parents first."""
+    children: dict[int, list[int]] = {}
+    for child, parent in _list_parents():
+        children.setdefault(parent, []).append(child)
+    found, waiting = list[int](), [pid]
+    while waiting:
+        below = children.pop(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def _list_parents() -> Iterator[tuple[int, int]]:
+    """Yield each process with its parent, from /proc, or from `ps` if there is no /proc."""
+    if Path("/proc/self/stat").exists():
+        for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
+            if (stat := _read_stat(pid)) is not None:
+                yield pid, int(stat[1])
+        return
+    import subprocess
+
+    with suppress(OSError, subprocess.SubprocessError):
+        listed = subprocess.run(
+            ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, timeout=5, check=False
+        )
+        for line in listed.stdout.splitlines():
+            words = line.split()
+            yield int(words[0]), int(words[1])
 
 
 def find_start_by_ps(pid: int) -> str | None:
