@@ -136,6 +136,39 @@ def test_what_cannot_be_attached_is_told(tmp_path: Path, name: str, told: str, s
     assert read_typed(message.content) == f"look at @{name}"
 
 
+def test_a_link_to_a_file_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    elsewhere, cwd = tmp_path / "else where", tmp_path / "project"
+    for folder in (elsewhere, cwd / "docs"):
+        folder.mkdir(parents=True)
+    (elsewhere / "key").write_text("secret")
+    (cwd / "app.log").write_text("line")
+    (cwd / "notes.md").symlink_to(elsewhere / "key")
+    (cwd / "shared").symlink_to(elsewhere)
+    (cwd / "docs" / "up.log").symlink_to("../app.log")
+    (cwd / "latest.log").symlink_to("app.log")
+    for name, real in (
+        ("notes.md", elsewhere / "key"),
+        ("shared/key", elsewhere / "key"),
+        (f"{cwd}/notes.md", elsewhere / "key"),
+        ("docs/up.log", cwd / "app.log"),
+    ):
+        message = attach_files(f"see @{name}", cwd)
+        assert message.content == f"see @{name}\n\n[file {name}: a link to a file elsewhere; not attached]"
+        (note,) = message.notes
+        said, mention = note.split(" To attach it, type ")
+        assert said == f"{name} leads through a link to {real}; only its name is sent."
+        assert attach_files(f"see {mention.removesuffix('.')}", cwd).notes[0].startswith(f"Attached {real} (")
+    assert attach_files("@latest.log", cwd).notes == ["Attached latest.log (1 line, 4 bytes)."]
+    (tmp_path / "here").symlink_to(cwd)  # the working directory itself may be a link
+    assert attach_files("@app.log", tmp_path / "here").notes == ["Attached app.log (1 line, 4 bytes)."]
+
+
+def test_several_missing_files_are_told_in_one_line(tmp_path: Path) -> None:
+    assert attach_files("@ann and @bob", tmp_path).notes == [
+        f"@ann, @bob are not files in {tmp_path}, so nothing is attached for them."
+    ]
+
+
 def test_a_picture_is_a_part_of_the_message(tmp_path: Path) -> None:
     (tmp_path / "my cat.png").write_bytes(PNG)
     message = attach_files('what is @"my cat.png"?', tmp_path)

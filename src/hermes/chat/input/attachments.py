@@ -7,6 +7,7 @@ person is shown which files were attached and which were not.
 from __future__ import annotations
 
 import base64
+import os
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -88,7 +89,16 @@ def _read_file(name: str, cwd: Path) -> File:
             return File(name, "", is_missing=True)
         if not path.is_file():
             return _refuse(name, f"{shown} is not a file; only its name is sent", "not a file")
-        size = path.stat().st_size
+        real = path.resolve()
+        if not real.is_relative_to(_spell_folder(path, cwd)):
+            target = make_printable(str(real))
+            mention = f'@"{target}"' if " " in target else f"@{target}"
+            return _refuse(
+                name,
+                f"{shown} leads through a link to {target}; only its name is sent. To attach it, type {mention}",
+                "a link to a file elsewhere",
+            )
+        size = real.stat().st_size
         if size > LARGEST_TEXT:
             limit = format_size(LARGEST_TEXT)
             return _refuse(
@@ -96,7 +106,7 @@ def _read_file(name: str, cwd: Path) -> File:
                 f"{shown} is too large to attach ({format_size(size)}, at most {limit}); only its name is sent",
                 f"{format_size(size)}, too large to attach",
             )
-        data = path.read_bytes()
+        data = real.read_bytes()
     except (ValueError, RuntimeError):  # no valid name
         return File(name, "", is_missing=True)
     except OSError as problem:
@@ -106,6 +116,15 @@ def _read_file(name: str, cwd: Path) -> File:
         return _refuse(name, f"{shown} cannot be read: {reason}; only its name is sent", "cannot be read")
     media_type = detect_picture_type(data)
     return _quote_text(name, data) if media_type is None else _make_picture(name, data, media_type)
+
+
+def _spell_folder(path: Path, cwd: Path) -> Path:
+    """Return the folder of a file as its name spells it. Links are resolved only in the working directory, in the
+    home folder, and in a top folder such as `/tmp` on macOS, because the person did not choose these."""
+    spelled = Path(os.path.normpath(path)).parent
+    starts = (cwd, Path(os.environ.get("HOME") or cwd), Path(*spelled.parts[:2]))
+    start = next(folder for folder in starts if spelled.is_relative_to(folder))
+    return start.resolve() / spelled.relative_to(start)
 
 
 def _quote_text(name: str, data: bytes) -> File:
@@ -153,8 +172,8 @@ def _describe_missing(files: Sequence[File], cwd: Path) -> str:
     named = ", ".join(f"@{make_printable(file.name, width_limit=60)}" for file in files)
     near = list(dict.fromkeys(name for file in files for name in _find_near(file.name, cwd)))
     hint = f" Did you mean {', '.join(f'@{make_printable(name)}' for name in near)}?" if near else ""
-    are = "is not a file" if len(files) == 1 else "are not files"
-    return f"{named} {are} in {make_printable(str(cwd))}, so nothing is attached for it.{hint}"
+    are, them = ("is not a file", "it") if len(files) == 1 else ("are not files", "them")
+    return f"{named} {are} in {make_printable(str(cwd))}, so nothing is attached for {them}.{hint}"
 
 
 def _find_near(name: str, cwd: Path) -> list[str]:
