@@ -121,8 +121,9 @@ async def test_a_model_that_the_endpoint_has_is_chosen(db: SessionDB, typing: Ty
     ("keys", "model", "told"),
     [
         (ESCAPE, "echo", "lists no model secnod. Did you mean second? The model stays as it was."),
-        (ENTER, "second", "Continuing with second."),
-        (f"{DOWN}{ENTER}", "secnod", "Continuing with secnod."),
+        (ENTER, "echo", "The model stays as it was."),
+        (f"{DOWN}{ENTER}", "second", "Continuing with second."),
+        (f"{DOWN * 2}{ENTER}", "secnod", "Continuing with secnod."),
     ],
 )
 async def test_a_model_that_the_endpoint_does_not_list_is_told_with_similar_names(
@@ -130,6 +131,18 @@ async def test_a_model_that_the_endpoint_does_not_list_is_told_with_similar_name
 ) -> None:
     shown = await typing("hello", "/model secnod", keys=f"{SEEN}{keys}", parts=with_models("first", "second"))
     assert told in " ".join(shown.split())
+    assert db.search_sessions()[0]["model"] == model
+
+
+@pytest.mark.parametrize(
+    ("downs", "model"), [(0, "echo"), (1, "first-0"), (9, "first-8"), (10, "nothing-like-it")]
+)
+async def test_without_a_similar_name_the_models_of_the_endpoint_are_offered(
+    db: SessionDB, typing: Typing, downs: int, model: str
+) -> None:
+    names = [f"first-{number}" for number in range(9)]
+    parts = with_models("echo", *names, "last")  # the current model is offered once, as the default
+    await typing("hello", "/model nothing-like-it", keys=f"{SEEN}{DOWN * downs}{ENTER}", parts=parts)
     assert db.search_sessions()[0]["model"] == model
 
 

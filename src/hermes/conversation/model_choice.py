@@ -19,6 +19,8 @@ class ModelCheck(NamedTuple):
     missing_at: str | None = None
     """The address of the endpoint, if it does not have the model."""
     similar: Sequence[str] = ()
+    listed: Sequence[str] = ()
+    """The models of the endpoint."""
     problem: str | None = None
     """Why the name could not be checked."""
 
@@ -91,7 +93,7 @@ class ModelSelector:
             return ModelCheck(problem=f"{listed.address} lists no models")
         if is_listed(name, listed.names):
             return ModelCheck()
-        return ModelCheck(listed.address, find_similar(name, listed.names))
+        return ModelCheck(listed.address, find_similar(name, listed.names), listed.names)
 
     async def choose(self, name: str) -> Model:
         """Switch to the model `name`. If it cannot be built, raise an error and keep the current model."""

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 HITS_WITH_AUDIENCE = 50
 """The number of hits to read if other people can read the reply. It is larger, because some of the hits may
 not be shown to them."""
+MODELS_OFFERED = 10
+"""The number of models to offer if no name is similar to the wrong one."""
 DAYS, MOST_DAYS = 30, 9999
 FLAGS = {"--days": "days", "--source": "source"}
 HIGHEST_NUMBER = 999_999_999
@@ -144,12 +146,15 @@ async def model(context: CommandContext, words: str) -> Reply:
         return Refused(Reason.MODEL_IS_FIXED)
     check = await conversation.models.check(words)
     if check.missing_at is not None:
-        options = [Option(name, name) for name in (*check.similar, words)]
-        options[-1] = Option(words, f"{words} all the same")
+        current = conversation.models.model
+        kept = "the current model" if current is None else current.name
+        names = [name for name in check.similar or check.listed[:MODELS_OFFERED] if name != kept]
+        options = [Option("", f"keep {kept}"), *(Option(name, name) for name in names)]
         chosen = await context.surface.choose(
-            f"{check.missing_at} lists no model '{words}'. Switch to:", options
+            f"{check.missing_at} lists no model '{words}'. Which model?",
+            [*options, Option(words, f"{words} all the same")],
         )
-        if chosen is None:
+        if not chosen:
             return UnknownModel(words, check.missing_at, check.similar)
         words = chosen
     return ModelChosen((await conversation.choose_model(words)).name, check.problem)
