@@ -7,6 +7,7 @@ display.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +26,7 @@ SELF_EXPLAINING = ("command", "path", "query", "text", "url", "action", "pattern
 itself."""
 PICTURE = "[image]"
 PICTURE_TYPES = ("image", "image_url", "input_image")
+_ATTACHED = re.compile(r"\n\n\[(?:file|picture|output of) [^\n]*\](?:\n`{3,}\n|\n\n|\Z)")
 
 
 class Part(NamedTuple):
@@ -65,6 +67,21 @@ def list_parts(content: object) -> list[Part]:
     if content is None or content == "":
         return []
     return [_make_part(item) for item in (content if isinstance(content, list | tuple) else [content])]
+
+
+def read_typed(content: object) -> str:
+    """Return the text of a stored message as the person typed it, without the attached files."""
+    texts = [part.value for part in list_parts(content) if part.kind == "text"]
+    text = texts[0] if texts else ""
+    found = _ATTACHED.search(text)
+    return text[: found.start()] if found else text
+
+
+def omit_attached(content: object) -> object:
+    """Return the content of a message for a preview. If files are attached, this is only the typed text."""
+    if any(part.kind == "text" and _ATTACHED.search(part.value) for part in list_parts(content)[:1]):
+        return read_typed(content)
+    return content
 
 
 def _make_part(item: object) -> Part:

@@ -162,6 +162,27 @@ async def test_undo_brings_back_the_text_without_the_files(
     assert last_said(db) == ["see @notes.txt again\n\n[file notes.txt]\n```\nmilk\n```"]
 
 
+@pytest.mark.parametrize("incognito", [False, True])
+async def test_previews_show_what_was_typed_without_the_files(
+    db: SessionDB, typing: Typing, tmp_path: Path, incognito: bool
+) -> None:
+    (tmp_path / "notes.txt").write_text("the milk")
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    shown = await typing("see @notes.txt and @cat.png", "/history", incognito=incognito)
+    assert "● You\n  see @notes.txt and @cat.png\n" in shown
+    shown = await typing("see @notes.txt", "/undo", keys=f"{SEEN}y{INTERRUPT}", incognito=incognito)
+    assert "“see @notes.txt”" in shown
+    if not incognito:
+        session = sessions(db)[1]["id"]
+        (prompt,) = db.list_recent_user_messages(session)
+        assert (
+            prompt["preview"] == "see @notes.txt and @cat.png"
+        )  # the question of /undo, the list of /rewind
+        recap = await typing(resuming=session)
+        assert "see @notes.txt and @cat.png" in recap
+        assert "milk" not in recap
+
+
 def test_files_are_completed_also_those_with_spaces(db: SessionDB, tmp_path: Path) -> None:
     for name in ("my notes.txt", "mine.txt", "sub/a b.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

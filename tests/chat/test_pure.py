@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.chat.commands.table import parse_command
-from hermes.chat.input.attachments import attach_files, read_typed
+from hermes.chat.input.attachments import attach_files
 from hermes.chat.input.pastes import Pastes
 from hermes.chat.view.markdown_blocks import Blocks
 from hermes.chat.view.recap import format_duration, format_farewell
 from hermes.conversation.working_directory import choose_directory, read_branch
+from hermes.message_content import read_typed
 from tests.chat.echo import MARKDOWN
 
 

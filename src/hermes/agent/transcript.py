@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from hermes import clock, errors
 from hermes.agent.events import NotStored, Stored
-from hermes.message_content import PARTIAL
+from hermes.message_content import PARTIAL, omit_attached
 from hermes.store.content import from_json
 from hermes.store.sessions.sessions import new_session_id
 from hermes.text import make_preview
@@ -350,8 +350,10 @@ class IncognitoRecord:
 
     def list_prompts(self, limit: int) -> list[Row]:
         """Return the last messages of the person, newest first."""
-        prompts = [row for row in reversed(self._rows) if row["role"] == "user"]
-        return [{**row, "preview": make_preview(row["content"], PREVIEW) or ""} for row in prompts[:limit]]
+        prompts = [row for row in reversed(self._rows) if row["role"] == "user"][:limit]
+        return [
+            {**row, "preview": make_preview(omit_attached(row["content"]), PREVIEW) or ""} for row in prompts
+        ]
 
     def rewind(self, message_id: int) -> list[Row]:
         """Remove a message and all messages after it. Return the removed messages."""

@@ -16,12 +16,11 @@ from hermes.chat.commands import display
 from hermes.chat.commands.table import list_names, load_commands, run_command
 from hermes.chat.commands.terminal_surface import make_core_context
 from hermes.chat.input import quiet_keyboard
-from hermes.chat.input.attachments import read_typed
 from hermes.chat.input.question import Option
 from hermes.conversation.commands import replies, wording
 from hermes.conversation.commands.lookup import list_conversations
 from hermes.conversation.commands.replies import Reply
-from hermes.message_content import read_text
+from hermes.message_content import read_text, read_typed
 from hermes.text import make_printable
 
 if TYPE_CHECKING:

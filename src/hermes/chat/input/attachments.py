@@ -28,7 +28,6 @@ LARGEST_PICTURE = 5_000_000
 """The maximum size of a picture, in bytes. All providers accept pictures of this size."""
 
 _MENTION = re.compile(r"(?<!\S)@(?:\"([^\"\n]+)\"|(\S+))")
-_ATTACHED = re.compile(r"\n\n\[(?:file|picture|output of) [^\n]*\](?:\n`{3,}\n|\n\n|\Z)")
 
 
 class PictureRefused(errors.HermesError):
@@ -69,14 +68,6 @@ def attach_files(text: str, cwd: Path, *, quoted: Sequence[str] = ()) -> Message
 
 def has_pictures(content: object) -> bool:
     return any(part.kind == "picture" for part in list_parts(content))
-
-
-def read_typed(content: object) -> str:
-    """Return the text of a stored message as the person typed it, without the attached files."""
-    texts = [part.value for part in list_parts(content) if part.kind == "text"]
-    text = texts[0] if texts else ""
-    found = _ATTACHED.search(text)
-    return text[: found.start()] if found else text
 
 
 def _read_file(name: str, cwd: Path) -> File:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from hermes.agent.models.finish_reasons import LENGTH, normalize_reason
 from hermes.agent.tools.todo import Todo, parse_items
-from hermes.message_content import INTERRUPTED, PARTIAL, list_tool_calls, read_text
+from hermes.message_content import INTERRUPTED, PARTIAL, list_tool_calls, omit_attached, read_text
 from hermes.text import make_printable, spell_controls
 
 Row = dict[str, Any]
@@ -90,8 +90,10 @@ def _make_entries(spoken: Sequence[Row], last: Row | None) -> Iterator[Entry]:
 
 
 def format_row_text(row: Row) -> str:
-    """Return the text of a message for the screen. Pictures are only named, and reasoning is omitted."""
-    return spell_controls(read_text(row.get("content"), row.get("role"), detail="words and pictures"))
+    """Return the text of a message for the screen. Pictures are only named; reasoning and the content of
+    attached files are omitted."""
+    content = omit_attached(row.get("content")) if row.get("role") == "user" else row.get("content")
+    return spell_controls(read_text(content, row.get("role"), detail="words and pictures"))
 
 
 def list_call_names(row: Row) -> list[str]:

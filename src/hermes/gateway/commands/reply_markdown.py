@@ -23,7 +23,7 @@ from hermes.gateway.outbound.markdown_format import (
     quote_beginning,
 )
 from hermes.insights.number_format import format_duration, format_plural
-from hermes.message_content import read_text
+from hermes.message_content import omit_attached, read_text
 from hermes.text import make_preview, spell_controls
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _format_prompts(_context: ReplyContext, reply: replies.Prompts) -> str:
 def _format_history(context: ReplyContext, reply: replies.History) -> str:
     lines = []
     for row in reply.rows:
-        text = read_text(row["content"], row["role"]).strip()
+        text = read_text(omit_attached(row["content"]), row["role"]).strip()
         if row["role"] in SPEAKERS and text:
             lines.append(
                 f"**{SPEAKERS[row['role']]}**: {escape_line(make_preview(text, LONGEST) or '…', LONGEST)}"

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from hermes import clock, errors
+from hermes.message_content import omit_attached
 from hermes.store import derived
 from hermes.store.arguments import check_integer, check_optional_integer
 from hermes.store.content import decode
@@ -153,7 +154,11 @@ class Rewinds:
             prompts = (row for message_id in live for row in reader.rows(FROM_PERSON, message_id))
             rows = list(islice(prompts, most if most >= 0 else None))
         return [
-            {"id": message_id, "timestamp": at, "preview": make_preview(decode(content, kind), 80) or ""}
+            {
+                "id": message_id,
+                "timestamp": at,
+                "preview": make_preview(omit_attached(decode(content, kind)), 80) or "",
+            }
             for message_id, content, kind, at in rows
         ]
 
