@@ -7,6 +7,7 @@ from typing import Any
 
 from hermes.agent.answer import Answer, collect_answer
 from hermes.agent.approvals.request import DENY, UNANSWERABLE, ApprovalRequest, Decision
+from hermes.agent.context.message_size import MessageTooLarge
 from hermes.agent.events import (
     ApprovalAsked,
     Discarded,
@@ -25,6 +26,7 @@ from hermes.conversation.conversation import Conversation
 from hermes.db.session_db import SessionDB
 from hermes.text import make_printable
 
+TOO_LARGE_HINT = "Save it as a file and ask about the file, shorten it, or choose a model with a larger context window with -m"
 REPEATED = 60
 """The maximum width, in terminal cells, of a failed command when the line about its failure repeats it."""
 
@@ -61,7 +63,10 @@ async def ask(
             case _:
                 pass
 
-    answer = await collect_answer(conversation.say(question), show)
+    try:
+        answer = await collect_answer(conversation.say(question), show)
+    except MessageTooLarge as problem:
+        raise MessageTooLarge(f"{problem}. {TOO_LARGE_HINT}") from problem
     calls.finish()
     return answer
 
