@@ -179,7 +179,9 @@ def test_what_is_too_large_for_the_model_is_one_line_and_exit_1(hermes: Run, db:
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("hermes: the message is too large: about 187,5")
-    assert "not sent. Save it as a file and ask about the file, shorten it, or choose a model with" in line
+    assert (
+        "not sent. Save it as a file and ask about the file, shorten it, or use -m with a model with" in line
+    )
     assert db.search_sessions() == []
 
 

@@ -26,7 +26,9 @@ from hermes.conversation.conversation import Conversation
 from hermes.db.session_db import SessionDB
 from hermes.text import make_printable
 
-TOO_LARGE_HINT = "Save it as a file and ask about the file, shorten it, or choose a model with a larger context window with -m"
+TOO_LARGE_HINT = (
+    "Save it as a file and ask about the file, shorten it, or use -m with a model with a larger context"
+)
 REPEATED = 60
 """The maximum width, in terminal cells, of a failed command when the line about its failure repeats it."""
 
