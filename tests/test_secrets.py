@@ -87,20 +87,47 @@ def test_a_secret_in_json_is_found_and_the_json_stays_valid(secret: SecretPatter
         ("密码：123456，谢谢", "123456"),
         ("パスワードはsakura99です", "sakura99"),
         ("비밀번호는 abcd1234", "abcd1234"),
+        ("my password is qwertyuiop and my name is Bob", "qwertyuiop"),
+        ("my password is qwertyuiop but do not tell", "qwertyuiop"),
+        ("my password is qwertyuiop, my name is Bob", "qwertyuiop"),
+        ("my password is 'abc def ghi'", "abc def ghi"),
+        ('the password is "correct horse battery staple", ok?', "correct horse battery staple"),
+        ("my passphrase: “don't feed the cat”", "don't feed the cat"),
+        ("my password's hunter2", "hunter2"),
+        ("the admin password is swordfish9", "swordfish9"),
+        ("the wifi password is sunflower, enjoy", "sunflower"),
+        ("mein Passwort lautet Sonnenschein", "Sonnenschein"),
+        ("Mein Passwort ist Sonnenschein und ich heiße Bob", "Sonnenschein"),
+        ("mon mot de passe est soleil.", "soleil"),
+        ("mi contraseña es girasol", "girasol"),
+        ("minha senha é girassol", "girassol"),
+        ("mijn wachtwoord is zonnebloem", "zonnebloem"),
+        ("мой пароль: солнышко", "солнышко"),
+        ("我的密码是sunflower谢谢", "sunflower"),
+        ("私のパスワードはsunflowerです", "sunflower"),
+        ("내 비밀번호는 sunflower", "sunflower"),
+        ("my password is\nhunter2", "hunter2"),
+        ("My password is:\n\n  sunflower\n\nThanks", "sunflower"),
+        ("pw: hunter2", "hunter2"),
+        ("user bob, pw is hunter2", "hunter2"),
+        ("password hunter2", "hunter2"),
+        ("log in as bob with password P@ssword, please", "P@ssword"),
+        ("密码 hunter2", "hunter2"),
     ],
 )
 def test_a_password_in_a_sentence_is_found(text: str, secret: str) -> None:
     assert redact(text) == text.replace(secret, "[redacted password]")
 
 
-DETERMINERS = ["my", "My", "the", "your", "Our", "a", "her new", "my wifi"]
+DETERMINERS = ["my", "My", "the", "your", "Our", "a", "her new", "my wifi", "the admin"]
 NOUNS = ["password", "Password", "passphrase", "PIN", "passcode", "password for the router", "Passwort"]
 REMARKS = """
     wrong; required; not working; in 1Password; stored in /etc/app2/secrets; SHA256-hashed; base64; hashed with bcrypt;
     12-character; 8-64 characters long; too short; case-sensitive; expired 3 days ago; the same as before; "required";
     reset by ann@x.example; set in config.py; ${DB_PASSWORD}; <your password>; xxxx; changing every 90 days;
     already taken; null; required by RFC2617; safe; weak; leaked; `null`; 2FA-protected; utf-8; at https://example.org/a1;
-    really bad; encrypted; something that 4 people know; known to 2 of us; what I forgot
+    really bad; encrypted; something that 4 people know; known to 2 of us; what I forgot; "too short"; 'not working';
+    broken and old; wrong but fine; stolen; "required by the server"
 """.split(";")
 
 
@@ -115,6 +142,34 @@ def test_a_remark_about_a_password_stays(
     determiner: str, noun: str, verb: str, remark: str, end: str
 ) -> None:
     text = f"{determiner} {noun}{verb} {remark.strip()}{end}"
+    assert redact(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "my password's length and strength",
+        "my password's 12-character limit",
+        "the password's 'strength' is shown",
+        "mein Passwort ist falsch und abgelaufen",
+        "mein Passwort ist gesperrt",
+        "mon mot de passe est incorrect",
+        "mi contraseña es incorrecta y vieja",
+        "mijn wachtwoord is verlopen",
+        "мой пароль: неверный",
+        "I forgot what my password is\nThanks\n",
+        "I forgot what my password is\n12345 files are here",
+        "Password:\nLast login: 2024-01-01 on tty1",
+        "Enter password:\n48211\n",
+        'password: "must be at least 8 characters"',
+        "print('the password is ' + name + ' again')",
+        "password field2, password policy2024, password SHA256, password RFC2617, password CVE-2023-1234",
+        "password for user1, password ann@x.example, password reset2 form.password1 password user_name2",
+        "see password /etc/app2/secrets and password https://example.org/a1",
+        "httpw: abc123 and my-pw: abc123",
+    ],
+)
+def test_other_sentences_about_passwords_stay(text: str) -> None:
     assert redact(text) == text
 
 
@@ -267,6 +322,10 @@ HOSTILE += [
     "password=",
     "password: ",
     "my password is ",
+    "my password is\n",
+    f"my password is{' ' * 300}",
+    "my password is 'a ",
+    "password a1",
     "password for a ",
     "密码",
     "4111 ",

@@ -84,21 +84,29 @@ _LETTER_AND_DIGIT = rf"(?={_BARE}{{0,200}}?[0-9])(?={_BARE}{{0,200}}?[A-Za-z])"
 
 # A sentence that states a password: `my password is …`, `changed the password to …`, `密码是…`. The value decides,
 # because "the password is wrong" contains no secret. It is quoted, or has a digit, or a symbol between letters. After
-# "my password is", one word at the end of a clause is a value too, unless people say it about passwords.
+# "my password is" or "the admin password is", a word at the end of a clause is a value too, unless people say it
+# about passwords.
 _STATED = "|".join(
     (
         _spell_words("password", "passphrase", "passcode", "passwort", "kennwort", "wachtwoord", "senha"),
         _spell_words("contraseña", "пароль", "pin code", "pin number"),
-        "PIN|pwd|[Mm]ot de passe|密码|密碼|口令|パスワード|暗証番号|비밀번호",
+        r"PIN|pwd|(?:pw|PW|Pw)(?<![\w-]..)|[Mm]ot de passe|密码|密碼|口令|パスワード|暗証番号|비밀번호",
     )
 )
-_MINE = r"\b(?:my|our)[ \t]+(?:[\w-]{1,20}[ \t]+)?$"
-_CHANGED = r"\b(?:change|set|reset|update)d?[ \t]+\w{2,6}[ \t]+(?:[\w-]{1,20}[ \t]+)?$"
-_ABOUT = r"[ \t]+(?:for|of|on|für|pour|de|du|para|do|da|voor|для|от)(?:[ \t]+[^\s:=]{1,30}){1,6}?"
-_IS = (
-    r"(?:[ \t]+(?:is|was|ist|war|lautet|est|es|é|è|(?P<to>to))(?:[ \t]+(?:now|still|jetzt))?[ \t]*:?[ \t]+"
-    r"|[ \t]*(?:[:：]|是|为|為|は|는|은)[ \t]*[:：]?[ \t]*|[ \t]+[—–-][ \t]+)"
+_MINE = (
+    r"\b(?:my|our|meine?|unser|mon|ma|notre|mi|mis|nuestra|minha|nossa|mia|nostra|mijn|onze?|ons|мой|наш|내|제|우리)"
+    r"[ \t]+(?:[\w-]{1,20}[ \t]+)?$|\bthe[ \t]+(?:admin|root|wi-?fi|router|guest|server|database|login|email)[ \t]+$"
+    r"|(?:我的?|我们的?|我們的?|咱们的?|私の|僕の|俺の|나의|저의)[^\W\d_]{0,8}[ \t]?$"
 )
+_CHANGED = r"\b(?:change|set|reset|update)d?[ \t]+\w{2,6}[ \t]+(?:[\w-]{1,20}[ \t]+)?$"
+_ABOUT = r"[ \t]{1,8}(?:for|of|on|für|pour|de|du|para|do|da|voor|для|от)(?:[ \t]{1,8}[^\s:=]{1,30}){1,6}?"
+_IS = (
+    r"(?:[ \t]{1,8}(?:is|was|ist|war|(?P<reads>lautet)|est|es|é|è|(?P<to>to))(?:[ \t]{1,8}(?:now|still|jetzt))?"
+    r"[ \t]{0,8}:?(?:[ \t]{1,8}|(?=\r?\n|\\n))|(?P<short>['’]s)[ \t]{1,8}"
+    r"|[ \t]{0,8}(?:(?P<colon>[:：])|是|为|為|は|는|은)[ \t]{0,8}[:：]?[ \t]{0,8}|[ \t]{1,8}[—–-][ \t]{1,8})"
+    r"(?P<line>(?:(?:\r?\n|\\n)[ \t]{0,8}){1,2})?"
+)
+_LINE_END = re.compile(r"[.!]?\\{0,3}[\"'`”“»’]?[.!]?[ \t]*(?:\r?\n|\\n|\\{0,3}\"|\Z)")
 _VALUE = r"[^\s\"'`“”„«»‘’<>(){}\[\],;\\\u2e80-\uffff]"
 _SYMBOL = r"[A-Za-z0-9][@#%^&*$!?=+][A-Za-z0-9]"
 _NO_TERM = (
@@ -106,16 +114,30 @@ _NO_TERM = (
     r"|https?:|[0-9]{1,4}[- ]?(?:char|bit|byte|digit|letter|word|day|hour|min|month|year|st|nd|rd|th|x)))(?![/~.])"
 )
 _SAID_OF_PASSWORDS = """
-    about above again already also always another awful back based below blank certainly case correct default different
-    easy empty enough exactly expired fine four gone good great hard here hidden history important impossible incorrect
-    insecure invalid known leaked like long longer lost mandatory missing more much never next none nothing obvious okay
-    old only optional over personal private public quite rather really right safe same secret secure sensitive seven
-    short shown similar simple somewhere stale still strange strong stupid super terrible that there this today tomorrow
-    unique unknown unsafe useless valid very visible weak weird what wrong yesterday yours
+    about above active again already also always ancient another around awful back based because before behind below
+    better blank broken certainly case clear common complex complicated correct default different easy eight empty
+    enough exactly expired fine first forgotten four funny garbage gone good great hard here hidden history important
+    impossible inactive incorrect insecure inside invalid known later leaked like long longer lost mandatory missing
+    more much neither never next none nothing obvious okay old only optional outdated over perfect personal plain
+    plaintext private public quite random rather ready really ridiculous right safe same second secret secure
+    sensitive seven shared short shown similar simple something somewhere stale still stolen strange strong stuck
+    stupid super taken terrible that there third this three today tomorrow trivial twelve under unique unknown unsafe
+    useless valid very visible weak weird what worse written wrong yesterday yours
+    abgelaufen anders auch bekannt einfach falsch geheim immer kompromittiert korrekt leider lang nicht nirgends
+    richtig schlecht schon schwach sicher stark unbekannt ungültig unsicher verloren vergessen wieder wirklich
+    zurückgesetzt bloqué compromis correcte erroné expiré expirée faible facile faux inconnu incorrecte invalide juste
+    mauvais oublié perdu périmé sécurisé simple toujours trop bastante bloqueada caducada correcta débil demasiado
+    difícil errada expirada fácil forte fraca fuerte incorrecta incorreta inválida larga longa mala muito segura
+    siempre sempre vieja errata sbagliata scaduta corretta debole sicura altijd correct fout geblokkeerd juist kwijt
+    onjuist onveilig ongeldig sterk verkeerd verlopen vergeten veilig zwak верный неверный простой слабый сложный
+    старый новый утерян забыт истёк истек
 """
+_REMARK = "|".join(dict.fromkeys(_SAID_OF_PASSWORDS.split()))
+_LATIN = "[A-Za-zÀ-ɏЀ-ӿ]"
+_AND = "and|but|und|aber|et|mais|pero|mas|en|maar|и|а|но"
 _WORD_AT_END = (
-    rf"(?!(?i:{'|'.join(_SAID_OF_PASSWORDS.split())})\b|[A-Za-z]+(?:ing|ed|ly|able|ible|less)\b)[A-Za-z]{{5,40}}"
-    r"(?=[.!,)]?(?:[ \t]*(?:\n|\\n|\Z))|[.!,)] )"
+    rf"(?!(?i:{_REMARK})\b|{_LATIN}+(?:ing|ed|ly|able|ible|less)\b|ge[a-zäöü]+(?:t|en)\b){_LATIN}{{5,40}}"
+    rf"(?=[.!,)]?(?:[ \t]*(?:\r?\n|\\n|\Z))|[.!,)] |[ \t]+(?:{_AND})[ \t]|[\u2e80-\uffff])"
 )
 _STATED_VALUE = (
     rf"(?={_VALUE}{{0,60}}?[0-9])(?={_VALUE}{{0,60}}?[A-Za-z]){_VALUE}{{4,128}}(?<![.:])"
@@ -123,13 +145,38 @@ _STATED_VALUE = (
     r"|[0-9]{4,12}(?![A-Za-z0-9_%/:-]|[.][0-9])"
     rf"|(?P<word>{_WORD_AT_END})"
 )
+# Several words in quotation marks. An apostrophe inside a word does not end them.
+_PHRASE = (
+    r"(?!(?i:too|not|no|so|as|in|on|at|by|to|must|set|can|cannot|please|enter|already|always|based|case|different"
+    r"|expired|incorrect|invalid|longer|missing|more|never|only|same|still|very|weak|wrong)\b)\w"
+    r"(?:[^\t\r\n\"'`“”»‘’\\(){}\[\]<>=;]|(?<=\w)['’](?=\w)){3,128}+(?<! )"
+)
+_QUOTED_VALUE = rf"(?:[^\s\"'`“”»’\\]{{4,128}}+|(?P<phrase>{_PHRASE}))(?=\\{{0,3}}[\"'`“”»’])"
+# Things that people name and number after "password": `password field2`, `password policy2024`.
+_NO_THING = (
+    r"(?!(?i:attempt|box|case|column|cve|entry|field|file|form|group|hash|http|input|ios|iso|key|level|line|list|login"
+    r"|manager|mode|nist|page|part|policy|prompt|python|reset|rfc|row|rule|salt|section|slot|step|table|test|type|user"
+    rf"|var|version|v[0-9]|win)|{_VALUE}{{1,64}}@[\w-]+[.])"
+)
 
 
 def _is_stated(match: re.Match[str]) -> bool:
-    """Return whether a match is a stated password. A plain word counts only after "my" or "our", and a value
-    after "to" only after a verb such as "changed"."""
+    """Return whether a match is a stated password.
+
+    A plain word counts only after "my", "the admin" and the like. A value after "to" counts only after a verb
+    such as "changed". A value on the next line must be alone there. Several quoted words count after a verb or
+    "my".
+    """
     before = match.string[max(0, match.start() - 40) : match.start()]
-    if match["word"] and not re.search(_MINE, before, re.IGNORECASE):
+    is_mine = match["reads"] or re.search(_MINE, before, re.IGNORECASE)
+    is_named = match["colon"] or ":" in match.string[match.start() : match.start("secret")]
+    if match["word"] and (not is_mine or match["short"] or (match["line"] and not is_named)):
+        return False
+    if match["line"] and (
+        (match["colon"] and not is_mine) or not _LINE_END.match(match.string, match.end("secret"))
+    ):
+        return False
+    if not is_mine and ((match["phrase"] and match["colon"]) or (match["quote"] and match["short"])):
         return False
     return not match["to"] or re.search(_CHANGED, before, re.IGNORECASE) is not None
 
@@ -341,10 +388,16 @@ SECRETS: tuple[SecretPattern, ...] = (
     SecretPattern(
         "password",
         rf"(?:{_STATED})(?:{_ABOUT})?{_IS}(?P<quote>\\{{0,3}}[\"'`]|[“„«‘])?"
-        rf"{_NO_PLACEHOLDER}{_NO_TERM}"
-        rf"(?P<secret>(?(quote)[^\s\"'`“”»’\\]{{4,128}}+(?=\\{{0,3}}[\"'`“”»’])|(?:{_STATED_VALUE})))",
+        rf"{_NO_PLACEHOLDER}{_NO_TERM}(?P<secret>(?(quote){_QUOTED_VALUE}|(?:{_STATED_VALUE})))",
         join_example("my password is ", MADE_UP),
         _is_stated,
+    ),
+    SecretPattern(
+        "password",
+        rf"(?:{_STATED})[ \t]{{1,4}}{_NO_PLACEHOLDER}{_NO_TERM}{_NO_THING}{_NO_NAME}"
+        rf"(?:(?={_VALUE}{{0,60}}?[0-9])(?={_VALUE}{{0,60}}?[A-Za-z])|(?={_VALUE}{{0,60}}?{_SYMBOL}))"
+        rf"(?P<secret>{_VALUE}{{5,128}}(?<![.:?!]))",
+        join_example("user bob, password ", MADE_UP),
     ),
     SecretPattern(
         "card number",
