@@ -91,6 +91,28 @@ async def test_marked_ones_leave_together_and_come_back_together(
     assert db.list_conversations().total == 5
 
 
+@pytest.mark.parametrize(
+    ("key", "verb", "done"), [("ctrl+d", "Delete", "Deleted"), ("ctrl+t", "Archive", "Archived")]
+)
+async def test_many_leave_only_after_a_yes(
+    browsing: Browsing, told: Told, db: SessionDB, key: str, verb: str, done: str
+) -> None:
+    some(told, 21)
+    async with browsing() as screen:
+        for answer in (("enter",), ("n", "enter"), ("x", "y", "enter"), ("y", "escape")):
+            await screen.press("ctrl+a", key)
+            assert f"{verb} 21 conversations? [y/N]" in screen.text
+            await screen.press(*answer)
+            assert "[y/N]" not in screen.text
+            assert len(screen.app.list.marks) == db.list_conversations().total == 21
+            await screen.press("ctrl+a")
+        await screen.press("ctrl+a", key, "Y", "enter")
+        assert screen.status == f"{done} 21 conversations · ^Z to undo"
+        assert db.list_conversations().total == 0
+        await screen.press("ctrl+z", "ctrl+a", "ctrl+x", key)
+        assert screen.status == f"{done} 20 conversations · ^Z to undo", "20 need no question"
+
+
 async def test_pinning_several_pins_the_others_and_undo_unpins_only_those(
     browsing: Browsing, told: Told, db: SessionDB
 ) -> None:
@@ -201,6 +223,6 @@ async def test_all_results_of_a_search_are_counted_reached_and_marked(
         assert screen.app.list.cursor == 23, "still at the end"
         assert screen.app.list.rows.total == 24
         assert screen.names[:10] == first
-        await screen.press("ctrl+a", "ctrl+t")
+        await screen.press("ctrl+a", "ctrl+t", "y", "enter")
         assert screen.status.startswith("Archived 24 conversations")
     assert db.list_conversations(archived=True).total == 24

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 MOST_UNDOS = 100
+MOST_UNASKED = 20
+"""More conversations than this are deleted or archived only after a question."""
+YES = frozenset(("y", "yes"))
 PROGRESS_S = 0.3
 """Seconds between two progress messages."""
 ENDINGS = {".jsonl": "jsonl", ".json": "jsonl", ".md": "md", ".markdown": "md", ".html": "html"}
@@ -53,13 +56,19 @@ class Step(NamedTuple):
     list."""
     is_sentence: bool = False
     """Whether the summary is complete without the names of the conversations."""
+    verb: str = ""
+    """The verb of the question about a change of many conversations. Empty if there is no question."""
 
     @property
     def description(self) -> str:
         return self.summary if self.is_sentence else f"{self.summary} {name_several(self.targets)}"
 
-
-Plan = Callable[["SessionDB", Sequence[Conversation]], Step]
+    @property
+    def question(self) -> str | None:
+        """The question to ask before the change. None if the change needs no question."""
+        if not self.verb or len(self.targets) <= MOST_UNASKED:
+            return None
+        return f"{self.verb} {name_several(self.targets)}? [y/N]"
 
 
 def plan_pin(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
@@ -85,6 +94,7 @@ def plan_archive(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
         lambda conversation: db.set_session_archived(conversation.id, not archived),
         lambda _: {"archived": archived},
         leaves=archived,
+        verb="Archive" if archived else "Unarchive",
     )
 
 
@@ -95,6 +105,7 @@ def plan_delete(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
         lambda conversation: db.trash_session(conversation.id),
         lambda conversation: db.restore_session(conversation.id),
         leaves=True,
+        verb="Delete",
     )
 
 
@@ -154,14 +165,11 @@ class Changes:
         self._lock = asyncio.Lock()
         self._stop = threading.Event()
 
-    def apply(self, plan: Plan) -> None:
-        """Plan a change of the marked conversations, or of the one under the cursor. Show it at once and
-        store it in the background."""
-        targets, index = self._browser.list.targets, self._browser.list.cursor
-        if targets:
-            step = plan(self._db, targets)
-            self._show(step)
-            self._browser.run_worker(self._store(step, index), group="change", exit_on_error=False)
+    def apply(self, step: Step) -> None:
+        """Show a change and store it in the background."""
+        index = self._browser.list.cursor
+        self._show(step)
+        self._browser.run_worker(self._store(step, index), group="change", exit_on_error=False)
 
     async def answer(self, step: Step) -> None:
         """Store a change that the user entered in a question, then close the question. After an error, the

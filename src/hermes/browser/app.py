@@ -40,6 +40,8 @@ WIDE, TALL = 80, 24
 """The preview is shown if the terminal has at least `WIDE` columns or `TALL` lines."""
 INTERRUPTED: Final = "\0interrupted"
 """The result of the app after Ctrl-C. No session has this id."""
+PLANS: Final = {"pin": actions.plan_pin, "archive": actions.plan_archive, "delete": actions.plan_delete}
+"""The changes that need no text, by the name of their key's action."""
 OWN = frozenset(key.action.partition("(")[0] for key in KEYS)
 WORK_TO_WAIT_FOR = frozenset(("view", "pages", "filter", "answer", "undo", "mark", "choose"))
 """The groups of workers whose results a later key may depend on. Such a key waits for them."""
@@ -346,13 +348,23 @@ class Browser(App[str]):
             self.exit(live.id)
 
     def action_pin(self) -> None:
-        self._changes.apply(actions.plan_pin)
+        self._change("pin")
 
     def action_archive(self) -> None:
-        self._changes.apply(actions.plan_archive)
+        self._change("archive")
 
     def action_delete(self) -> None:
-        self._changes.apply(actions.plan_delete)
+        self._change("delete")
+
+    def _change(self, about: str) -> None:
+        """Change the marked conversations, or the one under the cursor. Ask first if many would leave the
+        list."""
+        if targets := self.list.targets:
+            step = PLANS[about](self._db, targets)
+            if step.question is None:
+                self._changes.apply(step)
+            else:
+                self._ask_line(about, targets, step.question, "")
 
     @work(group="undo", exit_on_error=False)
     async def action_undo(self) -> None:
@@ -381,7 +393,11 @@ class Browser(App[str]):
     @on(Question.Answered)
     @work(group="answer", exit_on_error=False)
     async def _act_on_answer(self, event: Question.Answered) -> None:
-        if event.about == "rename":
+        if event.about in PLANS:
+            self.close_question()
+            if event.answer.strip().lower() in actions.YES:
+                self._changes.apply(PLANS[event.about](self._db, event.targets))
+        elif event.about == "rename":
             await self._changes.answer(actions.plan_rename(self._db, event.targets[0], event.answer))
         elif event.about == "tag":
             await self._changes.answer(actions.plan_tags(self._db, event.targets, event.answer))
