@@ -44,6 +44,13 @@ class Screen:
             quiet = 0 if busy else quiet + 1
             await asyncio.sleep(0.005)
 
+    async def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition while work may be pending."""
+        async with asyncio.timeout(30):
+            while not condition():
+                await self.pilot.pause()
+                await asyncio.sleep(0.005)
+
     @property
     def lines(self) -> list[str]:
         return [strip.text.rstrip() for strip in self.app.screen._compositor.render_strips()]

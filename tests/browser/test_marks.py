@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,35 @@ async def test_many_leave_only_after_a_yes(
         assert db.list_conversations().total == 0
         await screen.press("ctrl+z", "ctrl+a", "ctrl+x", key)
         assert screen.status == f"{done} 20 conversations · ^Z to undo", "20 need no question"
+
+
+class Gated(SessionDB):
+    """A store that trashes as many sessions as the test allows."""
+
+    permits = threading.Semaphore(0)
+
+    def trash_session(self, session_id: str, *, segment: bool = False) -> list[str]:
+        assert self.permits.acquire(timeout=30)
+        return super().trash_session(session_id, segment=segment)
+
+
+async def test_what_the_browser_is_deleting_was_not_deleted_elsewhere(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    some(told, 60)  # the last ten rows are loaded after the deletion has begun
+    with Gated() as store:
+        async with browsing(store=store) as screen:
+            await screen.press("ctrl+a", "ctrl+d", "y")
+            await screen.pilot.press("enter")
+            await screen.wait_for(lambda: "number" in screen.current)
+            Gated.permits.release(58)
+            await screen.wait_for(lambda: len(db.list_trash()) == 58)
+            await screen.pilot.press("down")
+            await screen.wait_for(lambda: "This conversation was deleted." in screen.text)
+            assert "elsewhere" not in screen.text
+            Gated.permits.release(2)
+            await screen.settle()
+            assert screen.status == "Deleted 60 conversations · ^Z to undo"
 
 
 async def test_pinning_several_pins_the_others_and_undo_unpins_only_those(

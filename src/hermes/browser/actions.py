@@ -198,6 +198,10 @@ class Changes:
         async with self._lock:  # the lock is given in the order in which it was requested
             pass
 
+    @property
+    def is_storing(self) -> bool:
+        return self._lock.locked()
+
     def stop(self) -> None:
         """Do not change any further conversations."""
         self._stop.set()

@@ -36,7 +36,7 @@ PAUSE = 0.05
 down, nothing is read."""
 NEAR = 10
 """More messages are read when fewer than this many lines remain before an end of the loaded part."""
-GONE = "This conversation was deleted elsewhere."
+GONE = "This conversation was deleted."
 EMPTY = "No messages yet."
 NAMES = {"user": "you", "assistant": "agent"}
 TAB = 4
