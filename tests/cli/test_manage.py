@@ -387,3 +387,23 @@ def test_tags_are_added_removed_and_listed(hermes: Hermes, told: Told, db: Sessi
     )
     assert hermes("sessions", "tag", "add", "first", " ").returncode == 1
     assert db.tags_of("third") == ["to do"]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("s1", "foo"), "; use: hermes sessions tag add s1 foo"),
+        (("my plan", "to do", "foo"), "; use: hermes sessions tag add 'my plan' 'to do' foo"),
+        (("s1", "foo", "--store", "state.db"), "; use: hermes sessions tag add s1 foo"),
+        (("s1",), "; use: hermes sessions tag list s1"),
+        (("ad", "s1", "foo"), "; did you mean 'add'?"),
+    ],
+)
+def test_a_tag_without_a_command_says_what_to_type(
+    hermes: Hermes, words: tuple[str, ...], meant: str
+) -> None:
+    refused = hermes("sessions", "tag", *words)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == (
+        f"hermes: there is no command '{words[0]}'{meant} (see 'hermes sessions tag --help')\n"
+    )

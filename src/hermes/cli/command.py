@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from hermes.cli.exit_codes import DONE, USAGE
 from hermes.cli.io import output
+from hermes.cli.io.command_line import get_first_words
 
 STORE_HELP = "use another store than that of the home"
 HELP_COLUMN = 30
@@ -77,6 +78,11 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
+    suggest: Callable[[Sequence[str]], str] | None = None
+    """Return what to type instead of a command that does not exist and resembles none. It gets the words
+    before the first flag."""
+    _typed: Sequence[str] = ()
+
     def __init__(self, **given: Any) -> None:
         super().__init__(**{"formatter_class": HelpFormatter, **given})
 
@@ -91,6 +97,7 @@ class Parser(argparse.ArgumentParser):
             from hermes.cli.io.json_fields import join_fields
 
             args = join_fields(self, args)
+        self._typed = args or ()
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -102,6 +109,8 @@ class Parser(argparse.ArgumentParser):
 
             near = get_close_matches(str(value), action.choices, 1)
             meant = f"; did you mean '{near[0]}'?" if near else ""
+            if not near and self.suggest is not None:
+                meant = f"; use: {self.suggest(get_first_words(self._typed))}"
             self.error(f"there is no command '{value}'{meant}")
         super()._check_value(action, value)
 

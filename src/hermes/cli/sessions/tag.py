@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING
 
 from hermes.cli.command import (
     Access,
     Command,
+    Parser,
     Words,
     add_commands,
     add_json_option,
@@ -33,6 +35,10 @@ COMMANDS = {
 
 def define(parser: argparse.ArgumentParser, words: Words) -> None:
     add_commands(parser, COMMANDS, words)
+    if isinstance(parser, Parser):
+        parser.suggest = lambda typed: (
+            f"{parser.prog} {'add' if len(typed) > 1 else 'list'} {shlex.join(typed)}"
+        )
 
 
 def define_add(parser: argparse.ArgumentParser, _: Words) -> None:
