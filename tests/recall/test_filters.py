@@ -3,9 +3,12 @@ store."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from hermes.recall.query.operators import parse
+from hermes.recall.tool.search_tool import session_search
 from hermes.store.people import Principal
 from hermes.store.values import MessageFilter, SearchRequest
 from hermes_state import SessionDB
@@ -197,6 +200,15 @@ def test_fields_alone_go_by_the_time_of_messages_and_not_by_their_ids(db: Sessio
     assert found.order == "newest"
     found = db.search_conversations("source:telegram", before=now + 45)
     assert [row["conversation_id"] for row in found] == ["old", "new", "oldest"]
+    ranked = db.search_sessions_ranked("source:telegram")
+    assert [row["conversation_id"] for row in ranked] == ["new", "old", "oldest"]
+    assert ranked.order == "newest"
+    ranked = db.search_sessions_ranked("source:telegram", before=now + 45)
+    assert [row["conversation_id"] for row in ranked] == ["old", "new", "oldest"]
+    ranked = db.search_sessions_ranked(["source:telegram before:2020-01-01", "source:telegram"])
+    assert [row["conversation_id"] for row in ranked] == ["new", "old", "oldest"]
+    answer = json.loads(session_search(db, {"query": "source:telegram"}))
+    assert [result["session_id"] for result in answer["results"]] == ["new", "old", "oldest"]
 
 
 def test_the_trash_is_searched_only_where_it_is_allowed(db: SessionDB, said: dict[str, int]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise
-from math import log
+from math import inf, log
 from typing import NamedTuple
 
 from hermes import clock
@@ -158,7 +158,13 @@ class RankedSearch:
             for hit in answer.hits:
                 root = reader.value(ROOT, hit.session_id) or hit.session_id
                 found[root] = Found(
-                    root, 0.0, question, hit.id, order=answer.order, message_filter=request.message_filter
+                    root,
+                    0.0,
+                    question,
+                    hit.id,
+                    order=answer.order,
+                    message_filter=request.message_filter,
+                    at=_to_time(hit.timestamp),
                 )
         return Ranked(found, [], Candidates([], [], [], order=answer.order))
 
@@ -236,8 +242,10 @@ def _combine(question: Question, candidates: Candidates, months: list[tuple[floa
         kind = best_message.kind if best_message is not None else blocks[root_id].kind
         score = (value + (around.score if around is not None else 0.0)) * KIND_WEIGHT.get(kind, 1.0)
         score *= OF_THE_MONTH if root_id in in_month else 1.0
-        message_id = None if best_message is None else best_message.id
-        found[root_id] = Found(root_id, score, question, message_id, around, None, candidates.order)
+        message_id, at = (
+            (None, 0.0) if best_message is None else (best_message.id, _to_time(best_message.timestamp))
+        )
+        found[root_id] = Found(root_id, score, question, message_id, around, None, candidates.order, at=at)
     for that_day in candidates.days:
         known = found.get(that_day.root_id)
         if known is None:
@@ -255,19 +263,20 @@ def _is_better(found: Found, other: Found) -> bool:
     if found.order != other.order:  # ranked results come before exact matches without a score
         return found.order == "relevance"
     if found.order == "newest":
-        return (found.message_id or 0) > (other.message_id or 0)
+        return (found.at, found.message_id or 0) > (other.at, other.message_id or 0)
     return found.score > other.score
 
 
 def _select_best(reader: Reader, found: Iterable[Found], order: Order) -> list[Found]:
-    """Return the conversations to show, in the requested order. Of conversations with equal displayed scores,
-    the one with the newest message comes first."""
+    """Return the conversations to show, in the requested order. Of conversations without scores, the one
+    whose message has the latest time comes first. Of conversations with equal displayed scores, the one whose
+    message was stored last comes first."""
     ordered = sorted(
         found,
         key=lambda candidate: (
             not candidate.near,
             candidate.order == "relevance",
-            format_score(candidate.score) if candidate.order == "relevance" else 0.0,
+            format_score(candidate.score) if candidate.order == "relevance" else candidate.at,
             candidate.message_id or (candidate.block.last_id if candidate.block else 0),
         ),
         reverse=True,
@@ -280,6 +289,12 @@ def _select_best(reader: Reader, found: Iterable[Found], order: Order) -> list[F
         key=lambda candidate: reader.value(LAST_ACTIVE, candidate.root_id) or 0.0,
         reverse=order == "newest",
     )
+
+
+def _to_time(timestamp: object) -> float:
+    """Return the time of a message. A value that is not a number, which another program may have stored, comes
+    last."""
+    return timestamp if isinstance(timestamp, int | float) else -inf
 
 
 def _lower_scores(results: SearchResults) -> None:

@@ -37,6 +37,8 @@ class Found(NamedTuple):
     """The day named in the question, if the conversation has messages from that day."""
     order: Order = "relevance"
     message_filter: MessageFilter = MessageFilter()
+    at: float = 0.0
+    """The time of the message."""
     near: bool = False
     """Whether this is only an approximate match: the conversation contains some of the words, but does not
     satisfy the operators of the query."""
