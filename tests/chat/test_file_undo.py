@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
+from hermes.agent.edit_journal import EditJournal
 from hermes_state import SessionDB
 from tests.chat.conftest import SEEN, Typing
 from tests.chat.tool_chat import call, calls, with_tools
@@ -130,3 +133,32 @@ async def test_old_contents_go_with_the_conversation(
     (row,) = db.list_sessions_rich()
     db.delete_session(row["id"], sessions_dir=home / "sessions")
     assert list(kept.rglob("*.*")) == []
+
+
+def fill_journal(home: Path) -> Path:
+    """Create edits of three conversations: expired ones, and two of 300 MB each."""
+    kept = home / "sessions" / "edits"
+    for name, age_days, size in (("expired", 31, 1), ("older", 2, 300_000_000), ("newer", 1, 300_000_000)):
+        (kept / name).mkdir(parents=True)
+        with (kept / name / "1.before").open("wb") as file:
+            file.truncate(size)  # takes no space
+        changed_at = time.time() - age_days * 86_400
+        os.utime(kept / name, (changed_at, changed_at))
+    return kept
+
+
+def test_the_first_edit_of_a_conversation_removes_old_contents_beyond_the_limits(
+    tmp_path: Path, home: Path
+) -> None:
+    kept = fill_journal(home)
+    EditJournal().add(home / "sessions", "other", tmp_path / "made.txt", b"new")
+    assert not {"expired", "older"} & set(os.listdir(kept))
+    assert (kept / "newer" / "1.before").exists()
+    assert len(os.listdir(kept)) == 2
+
+
+async def test_starting_a_chat_removes_old_contents_beyond_the_limits(typing: Typing, home: Path) -> None:
+    kept = fill_journal(home)
+    shown = await typing("slow 3")
+    assert os.listdir(kept) == ["newer"]
+    assert "Maintenance" not in shown

@@ -1,5 +1,8 @@
-"""Opt-in maintenance (`sessions.auto_prune`). It runs after the first prompt is displayed and reports in one
-line."""
+"""Maintenance at the start of a program. It runs after the first prompt is displayed.
+
+The limits of the edit journal always apply. Old sessions are removed only if `sessions.auto_prune` is set,
+which is reported in one line.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hermes import errors
+from hermes.agent.edit_journal import locate_folder, remove_excess
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -36,10 +40,11 @@ async def tidy_in_thread(db: SessionDB) -> str | None:
 
 
 def tidy(db: SessionDB) -> str | None:
-    """Run the maintenance if it is enabled and due. Return a notice for the person; None if there is nothing
-    to report."""
+    """Remove old edits, and run the maintenance of sessions if it is enabled and due. Return a notice for the
+    person; None if there is nothing to report."""
     from hermes.config.settings import read_settings
 
+    remove_excess(locate_folder(db))
     try:
         settings = read_settings().sessions
     except errors.HermesError as problem:

@@ -2,8 +2,8 @@
 
 Each conversation has a folder in `sessions/edits` beside its store. An edit has two files there: the old
 content of the edited file, and a description. These files are encrypted if the store is, and deleted with the
-conversation. The number, the size and the age of the edits are limited. The journal of an incognito
-conversation is in memory.
+conversation. The number, the size and the age of the edits are limited, for each conversation and in total.
+The journal of an incognito conversation is in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hermes import clock, errors, home
 from hermes.agent.tool import ToolContext, find_conversation_root
 from hermes.logs import get_logger
 from hermes.store.engine_choice import sealed_files
-from hermes.store.retention.session_files import locate_edits
+from hermes.store.retention.session_files import EDITS, locate_edits
 
 _log = get_logger(__name__)
 
@@ -32,6 +32,9 @@ MOST_EDITS, MOST_BYTES = 200, 50_000_000
 """The maximum number and total size of the edits of one conversation. Beyond these limits the oldest edits
 are dropped."""
 KEPT_DAYS = 30
+MOST_TOTAL_BYTES = 500_000_000
+"""The maximum size of the edits of all conversations. Beyond it, the conversations whose last edit is the
+oldest lose theirs."""
 NO_FILE, NOT_A_FILE = "", "not a regular file"
 """Values in place of a digest: `NO_FILE` if the path does not exist, `NOT_A_FILE` if it is not a regular
 file."""
@@ -131,7 +134,7 @@ class EditJournal:
             return
         edits = locate_edits(folder, conversation)
         if not edits.exists():
-            _remove_old(edits.parent)
+            remove_excess(folder)
         home.make_private_folder(edits.parent)
         home.make_private_folder(edits)
         sealed = sealed_files(folder.parent)
@@ -194,10 +197,31 @@ def _limit(edits: Path) -> None:
             content.unlink(missing_ok=True)
 
 
-def _remove_old(folder: Path) -> None:
-    """Remove the edits of each conversation in which no file was edited for `KEPT_DAYS` days."""
-    cutoff = clock.now() - KEPT_DAYS * 86_400
-    with suppress(OSError):
-        for edits in folder.iterdir():
-            if edits.is_dir() and not edits.is_symlink() and edits.stat().st_mtime < cutoff:
-                shutil.rmtree(edits, ignore_errors=True)
+def remove_excess(folder: Path) -> None:
+    """Remove the edits of each conversation in which no file was edited for `KEPT_DAYS` days, and the oldest
+    ones beyond the total size. `folder` is the folder `sessions`."""
+    cutoff, size = clock.now() - KEPT_DAYS * 86_400, 0
+    for changed_at, path in sorted(_list_folders(folder / EDITS), reverse=True):
+        size += _measure(path)
+        if changed_at < cutoff or size > MOST_TOTAL_BYTES:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _list_folders(edits: Path) -> list[tuple[float, str]]:
+    """Return the folders of all conversations, each with the time of its last change."""
+    found = []
+    with suppress(OSError), os.scandir(edits) as entries:
+        for entry in entries:
+            with suppress(OSError):  # another process removes the folder
+                if entry.is_dir(follow_symlinks=False):
+                    found.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
+    return found
+
+
+def _measure(path: str) -> int:
+    size = 0
+    with suppress(OSError), os.scandir(path) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                size += entry.stat(follow_symlinks=False).st_size
+    return size
