@@ -29,7 +29,8 @@ class Counting(SessionDB):
 
 
 def add_many(store: SessionDB, count: int) -> None:
-    """Insert `count` sessions as another program does, one minute apart. The first one is the newest."""
+    """Insert `count` sessions with plain SQL, as another program would. Their start times are one minute apart,
+    and `s00000` is the newest."""
     now = time.time()
     change_each(store, INSERT, ((f"s{number:05}", now - number * 60) for number in range(count)))
 

@@ -1,4 +1,5 @@
-"""The `hermes` command as a chat: names without quotes, single questions, errors and exit codes."""
+"""Using the chat through the `hermes` command: names of several words without shell quotes, single questions,
+errors and exit codes."""
 
 from __future__ import annotations
 

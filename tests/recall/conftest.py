@@ -1,4 +1,4 @@
-"""The store for many examples. The tests of the interface define it."""
+"""Makes the fixtures of tests/interface/conftest.py available here."""
 
 from __future__ import annotations
 

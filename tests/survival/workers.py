@@ -537,7 +537,7 @@ def prune_for(path: str, seconds: float) -> None:
 
 
 def delete_for(path: str, victims: list[str]) -> None:
-    """Delete each session when it has messages, and print a line."""
+    """Delete each session as soon as it has three messages. Print a line for each deleted session."""
     db = SessionDB(Path(path))
     say(open=True)
     left = list(victims)

@@ -1,4 +1,5 @@
-"""The conversation list: draws the visible rows and requests missing ones. The query keeps the focus."""
+"""The conversation list: draws the visible rows and requests missing ones. The list never takes the
+keyboard focus, which stays in the search field."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ def strip_address(text: str, user_id: str, names: Iterable[str]) -> str:
 
 
 def _strip_quote(body: str) -> tuple[str | None, str]:
-    """Split a body into the quote that older clients put before a reply, or None, and the reply. A quote that
-    the person wrote stays in the reply."""
+    """Return the quote that older clients insert before a reply, and the reply. The quote is None if there is
+    none. A quote that the person typed stays in the reply."""
     if not _QUOTED_BY.match(body.removeprefix("> ")) or not body.startswith("> "):
         return None, body
     lines = body.split("\n")

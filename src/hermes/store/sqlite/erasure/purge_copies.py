@@ -324,7 +324,8 @@ class Survey(NamedTuple):
 
 
 def _survey(path: Path) -> Survey:
-    """Examine every file once. Remove unfinished files of killed processes."""
+    """Return the databases in the folder of the store that may be copies of it. Also remove unfinished files of
+    killed processes there."""
     files, open_here, complete = find_files(path.parent)
     for folder in {file.parent for file in files if PARTIAL in file.name}:
         clear_partials(folder)
