@@ -7,7 +7,8 @@
         examples.
 
 A test gets the mark `full` if it needs a separate server or a real model, kills a process at every step, lets
-several processes damage the files of a store, or repeats another test with many more inputs. Without `--tier`, pytest runs everything that it is asked to run.
+several processes damage the files of a store, or repeats another test with many more inputs.
+Without `--tier`, pytest runs everything that it is asked to run.
 """
 
 from __future__ import annotations

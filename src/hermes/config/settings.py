@@ -30,7 +30,10 @@ def read_settings(arguments: Mapping[str, object] | None = None) -> Settings:
 def make_settings(
     values: Mapping[str, Any], *, file: str, arguments: Mapping[str, object] | None = None
 ) -> Settings:
-    """Build the settings from parsed values. `file` is reported as the origin of the values. It is not read, so the values may be unsaved."""
+    """Build the settings from parsed values.
+
+    `file` is reported as the origin of the values. It is not read, so the values may be unsaved.
+    """
     reader = SettingsReader(values, file, arguments)
     found = {section: reader.read_section(section, declared) for section, declared in SECTIONS.items()}
     usual = _list_usual_models(reader)
