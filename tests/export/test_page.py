@@ -118,6 +118,57 @@ def test_links_lead_to_the_web_and_to_mail_addresses(said: str, target: str, sho
 
 
 @pytest.mark.parametrize(
+    ("used", "shown"),
+    [
+        ("[the page][1]", "the page</a>[1]"),
+        ("[The Page][]\n\n[the page]: https://x.example/a", "The Page</a>"),
+        ("[1]", "1</a>"),
+    ],
+)
+def test_a_reference_link_leads_to_its_definition_which_stays_visible(used: str, shown: str) -> None:
+    source = render_text(f'See {used}\n\n[1]: https://x.example/a "A title"\n[2]: javascript:alert(1)')
+    first = next(told for tag, told in Tags(source).tags if tag == "a")
+    assert first["href"] == "https://x.example/a"
+    assert f'target="_blank" rel="noopener">{shown}' in source
+    assert "[1]: <a" in source
+    assert ">https://x.example/a</a>" in source
+    assert "[2]: javascript:alert(1)" in source
+
+
+def test_code_defines_no_reference() -> None:
+    assert "<a" not in render_text("[a][1]\n\n```\n[1]: https:/x.example\n[1]: https://x.example\n```")
+
+
+@pytest.mark.parametrize(
+    ("said", "address"),
+    [
+        ("[bank.example](https://evil.example/a)", "https://evil.example/a"),
+        ("[**https://bank.example**/a](https://evil.example)", "https://evil.example"),
+        ("[Log in at bank.example now](https://evil.example)", "https://evil.example"),
+        ("[Go to bank.example.](https://evil.example)", "https://evil.example"),
+        ("[bank.example][1]\n\n[1]: https://evil.example", "https://evil.example"),
+        ("[bank.example](https://bank.example@evil.example)", "https://evil.example"),
+    ],
+)
+def test_a_link_that_names_another_address_shows_its_own(said: str, address: str) -> None:
+    assert f"</a> ({address})" in render_text(said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[the bank](https://bank.example/a)",
+        "[bank.example](https://bank.example/)",
+        "[see www.bank.example now](https://bank.example/a)",
+        "https://bank.example/a",
+        "<ann@bank.example>",
+    ],
+)
+def test_a_link_that_names_its_own_address_shows_no_other(said: str) -> None:
+    assert "</a> (" not in render_text(said)
+
+
+@pytest.mark.parametrize(
     "said",
     [
         "[a](javascript:alert(1))",
@@ -130,7 +181,7 @@ def test_links_lead_to_the_web_and_to_mail_addresses(said: str, target: str, sho
         "<javascript:alert(1)>",
         "[a](&#106;avascript:alert(1))",
         "`https://x.example`",
-        "[a]\n\n[a]: https://x.example",
+        "[a]\n\n[a]: javascript:alert(1)",
     ],
 )
 def test_other_targets_are_shown_as_typed(said: str) -> None:

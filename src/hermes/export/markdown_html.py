@@ -1,9 +1,10 @@
 """Render the Markdown of a message as HTML: lists, tables, quotes, links, emphasis and code.
 
 The text can be hostile. No text becomes a tag: HTML in it is shown as typed. A link can lead only to the web
-or to a mail address; a link with any other target is shown as typed. Pictures become links. The HTML contains
-no `style` attribute, because the policy of the page forbids it. No text is lost: a block that the parser
-would shorten is shown as typed.
+or to a mail address; a link with any other target is shown as typed. If the text of a link names another
+address, the target follows it. Link reference definitions work and stay visible. Pictures become links. The
+HTML contains no `style` attribute, because the policy of the page forbids it. No text is lost: a block that the
+parser would shorten is shown as typed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_inline import StateInline, link
 from markdown_it.token import Token
 
+from hermes.link_targets import names_another_host, show_target
 from hermes.rendering_check import has_same_text, iterate_visible_texts, keep_indentation
 from hermes.text import spell_controls
 
@@ -31,6 +34,7 @@ _AFTER_ADDRESS = ".,;:!?*_~"
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
 _MARKUP = re.compile(r"[\\`*_\[<>#|~]|://|(?m:^[ \t]*(?:[-+=]|\d{1,9}[.)])|^(?:\t| {2,}))")
 """Matches a text that may contain Markdown. Other texts are not parsed, which saves much time."""
+_DEFINITION = re.compile(r"\[[^\[\]\n]{1,999}\]:")
 _PARAGRAPHS = re.compile(r"\n(?:[ \t]*\n)+")
 
 
@@ -43,12 +47,20 @@ def render_text(text: str) -> str:
     lines = text.split("\n")
     tokens: list[Token] = []
     html = ""
-    for token in parser.parse(text):
+    for token in parser.parse(text, _collect_definitions(text)):
         tokens.append(token)
         if token.level == 0 and token.nesting <= 0 and token.type != "inline":
             html += _render_block(parser, tokens, lines)
             tokens = []
     return html
+
+
+def _collect_definitions(text: str) -> dict[str, Any]:
+    """Return the environment for the parser, with the link reference definitions of the text."""
+    environment: dict[str, Any] = {}
+    if "]:" in text:
+        _get_definition_parser().parse(text, environment)
+    return environment
 
 
 def _render_block(parser: MarkdownIt, block: list[Token], lines: Sequence[str]) -> str:
@@ -70,10 +82,18 @@ def _render_lines(lines: Sequence[str]) -> str:
 
 
 def _link_addresses(children: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens of a line of text. Addresses in the text become links."""
-    depth = 0
+    """Yield the tokens of a line of text. Addresses in the text become links. The target follows a link whose text
+    names another address."""
+    depth, target, shown = 0, "", ""
     for token in children:
+        if token.type == "link_open":
+            target, shown = str(token.attrs.get("href", "")), ""
+        shown += " " if token.type == "softbreak" else token.content
         depth += token.nesting if token.type in ("link_open", "link_close") else 0
+        if token.type == "link_close" and names_another_host(shown, target):
+            yield token
+            yield Token("text", "", 0, content=f" ({show_target(target)})")
+            continue
         if token.type != "text" or depth or "://" not in token.content:
             yield token
             continue
@@ -173,10 +193,36 @@ def _open_cell(token: Token) -> str:
     return f'<{token.tag} class="{align}">' if align in ("left", "center", "right") else f"<{token.tag}>"
 
 
+def _is_definition(text: str, at: int) -> bool:
+    return bool(_DEFINITION.match(text, at)) and not text[text.rfind("\n", 0, at) + 1 : at].strip()
+
+
+def _keep_label(state: StateInline, silent: bool) -> bool:
+    """Parse a link. The label of `[text][label]` is shown after it, because it names the definition, which is shown
+    as typed."""
+    start = state.pos
+    if _is_definition(state.src, start) or not link(state, silent):
+        return False
+    label = state.src[start : state.pos].rpartition("][")[2]
+    if not silent and label != "]" and state.src[start : state.pos].endswith(f"][{label}"):
+        state.push("text", "", 0).content = f"[{label}"
+    return True
+
+
 @cache
 def _get_parser() -> MarkdownIt:
-    # Raw HTML, entities and link definitions are shown as typed.
-    parser = _Parser("commonmark", {"html": False, "maxNesting": MOST_NESTING}, renderer_cls=_Renderer)
-    parser.enable(["table", "strikethrough"]).disable(["image", "reference", "entity"])
+    # Raw HTML and entities are shown as typed. So are link definitions, which another parser reads.
+    parser = _make_parser().disable("reference")
+    parser.inline.ruler.at("link", _keep_label)
     keep_indentation(parser)
     return parser
+
+
+@cache
+def _get_definition_parser() -> MarkdownIt:
+    return _make_parser().disable("inline")
+
+
+def _make_parser() -> MarkdownIt:
+    parser = _Parser("commonmark", {"html": False, "maxNesting": MOST_NESTING}, renderer_cls=_Renderer)
+    return parser.enable(["table", "strikethrough"]).disable(["image", "entity"])

@@ -7,49 +7,12 @@ which nobody can click a link (no OSC 8) shows the whole address, to be copied.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from urllib.parse import quote, unquote
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-LONGEST_HOST, LONGEST_REST = 100, 100
-_PARTS = re.compile(
-    r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*:)?(?P<slashes>//)?(?P<user>[^/?#]*@)?(?P<host>[^/?#]*)(?P<rest>.*)",
-    re.S,
-)
-
-
-def is_misleading(text: str, target: str) -> bool:
-    """Return whether the text of a link does not match its target, or the target contains a user name."""
-    here, there = _PARTS.fullmatch(text.strip()), _PARTS.fullmatch(target)
-    assert here is not None
-    assert there is not None
-    if there["user"] and there["slashes"]:
-        return True
-    schemes = ("http:", "https:", "mailto:") if not here["scheme"] else (here["scheme"].lower(),)
-    return (there["scheme"] or "").lower() not in schemes or _normalize_place(here) != _normalize_place(there)
-
-
-def show_target(target: str, *, is_whole: bool = False) -> str:
-    """Format a target: printable ASCII, without a user name, and always with its host. Without `is_whole`, a long
-    target is shortened."""
-    plain = "".join(char if "!" <= char <= "~" else quote(char, errors="replace") for char in target)
-    found = _PARTS.fullmatch(plain)
-    assert found is not None
-    host = found["host"] if found["slashes"] else f"{found['user'] or ''}{found['host']}"
-    rest = found["rest"]
-    if not is_whole and len(host) > LONGEST_HOST:  # the end of a host name identifies it
-        host = f"…{host[1 - LONGEST_HOST :]}"
-    if not is_whole and len(rest) > LONGEST_REST:
-        rest = f"{rest[: LONGEST_REST - 1]}…"
-    return f"{found['scheme'] or ''}{found['slashes'] or ''}{host}{rest}"
-
-
-def _normalize_place(found: re.Match[str]) -> tuple[str, str]:
-    host = f"{found['user'] or ''}{found['host']}"
-    return host.lower(), unquote(found["rest"]).rstrip("/")
+from hermes.link_targets import is_misleading, show_target
 
 
 class _Address(str):
