@@ -13,7 +13,7 @@ from rich.console import Console
 from hermes.chat.view.link_support import can_click
 from hermes.chat.view.markdown_view import make_markdown
 from hermes.chat.view.screen import Screen
-from hermes.link_targets import show_target
+from hermes.text import show_target
 
 
 def shown(markdown: str, width: int = 300) -> str:

@@ -20,9 +20,8 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.rules_inline import StateInline, link
 from markdown_it.token import Token
 
-from hermes.link_targets import names_another_host, show_target
 from hermes.rendering_check import has_same_text, iterate_visible_texts, keep_indentation
-from hermes.text import spell_controls
+from hermes.text import names_another_host, show_target, spell_controls
 
 MOST_NESTING = 60
 

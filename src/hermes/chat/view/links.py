@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from hermes.link_targets import is_misleading, show_target
+from hermes.text import is_misleading, show_target
 
 
 class _Address(str):
