@@ -150,19 +150,12 @@ def test_both_ends_keep_to_their_sizes(rows: list[Row], first: int, last: int, b
     may_cut = find_cuts(rows)
     assert tokens.count_rows(made.head) <= budget * SOFT
     assert not any(may_cut[first + 1 : len(made.head)])
-    start = (
-        len(rows)
-        - len(made.kept)
-        + (1 if made.kept and find_last_prompt(rows) is not None and _moved(made) else 0)
-    )
+    prompt = find_last_prompt(rows)
+    # The person's last message is kept in addition to the tail.
+    is_added = prompt is not None and bool(made.kept) and made.kept[0]["id"] == rows[prompt]["id"]
+    start = len(rows) - len(made.kept) + is_added
     if tokens.count_rows(rows[start:]) > budget * SOFT:
         assert sum(may_cut[start + 1 : len(rows)]) < LEAST_TAIL
-
-
-def _moved(made: CompressionPlan) -> bool:
-    """Return whether the first kept message is the person's last message, moved there from the middle
-    part."""
-    return bool(made.middle) and made.kept[0]["id"] < made.middle[-1]["id"]
 
 
 def test_in_a_long_run_of_tools_the_question_stays_and_the_old_rounds_go() -> None:
