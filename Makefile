@@ -9,8 +9,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 
 PYTHON ?=
 ARGS   ?=
-# One more than there are processors, because some tests wait for processes and locks.
-JOBS   ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
+JOBS   ?= auto
 
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 # The tests start many processes: none of them should compile its modules anew.
