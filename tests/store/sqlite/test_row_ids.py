@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from hermes.errors import StoreFull
+from hermes.store.engine import Writer
 from hermes_state import SessionDB
 
 LAST = (1 << 63) - 1
@@ -58,6 +60,21 @@ def test_threads_that_share_a_commit_all_get_through(home: Path) -> None:
         assert len(set(ids)) == 40
         assert len(texts(db, "b")) == 43
         assert db.verify().ok
+
+
+def test_a_write_that_found_no_id_is_repeated_even_if_another_thread_has_made_room(home: Path) -> None:
+    with SessionDB() as db:
+        filled(db)
+        calls = []
+
+        def append(writer: Writer) -> int:
+            calls.append(writer)
+            if len(calls) == 1:  # what the write sees before the other thread moves the high ids
+                raise StoreFull("no room left")
+            return writer.run("UPDATE sessions SET model = 'm' WHERE id = 'a'")
+
+        assert db._engine.write(append) == 1
+        assert len(calls) == 2
 
 
 def test_doctor_names_the_row_and_repair_moves_it_with_its_references(home: Path) -> None:

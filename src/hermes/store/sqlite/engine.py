@@ -11,7 +11,7 @@ import os
 import time
 from _thread import get_ident
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -131,28 +131,21 @@ class SqliteEngine:
 
         if isinstance(problem, errors.IndexDamaged):
             self._indexer.rebuild()
-            try:
+            with suppress(errors.StoreFull):
                 return write()
-            except errors.StoreFull as further:
-                problem = further
-        if not self._make_room_for_ids():
-            raise problem
-        return write()
+        self._make_room_for_ids()
+        return write()  # even if no id was moved: another thread or process may have moved them just before
 
-    def _make_room_for_ids(self) -> bool:
-        """Move rows to lower ids if another program has used up the ids.
-
-        Return False if that is not the case.
-        """
+    def _make_room_for_ids(self) -> None:
+        """Move rows to lower ids if another program has used up the ids."""
         from hermes.store.sqlite.upkeep import row_ids
 
         with self.read() as reader:
             if not row_ids.find_high_ids(reader):
-                return False
+                return
         self._connections.check_writable()
         for change in self._queue.do(Ticket(row_ids.move_high_ids)):
             log.warning("%s: %s", self.path, change)
-        return True
 
     def catch_up(self, seconds: float) -> None:
         self._indexer.catch_up(seconds)
