@@ -71,6 +71,20 @@ async def test_what_was_not_handed_over_when_the_gateway_ended_is_sent_by_the_ne
         assert gateway.heard(ANN) == ["you said: hello", "news"]
 
 
+async def test_a_message_that_is_being_sent_when_the_gateway_ends_is_reported_by_the_next() -> None:
+    async with LocalGateway(settings_of(drain_seconds=0.01)) as gateway:
+        await gateway.asks(ANN, "hello")
+        (key,) = {row[0] for row in read_rows(gateway.db, "SELECT session_key FROM outbox")}
+        gateway.platform.slow = 60
+        await gateway.app.delivery.post(key, OutgoingMessage(ANN, "news"), "news")
+        await gateway.until(lambda: len(gateway.platform.calls_of("send")) == 2)
+        gateway.platform.slow = 0
+        await gateway.restart()
+        await gateway.asks(ANN, "and now?")
+        assert gateway.heard(ANN) == ["you said: hello", UNKNOWN, "you said: and now?"]
+        assert states(gateway) == ["sent", "unknown", "sent", "sent"]
+
+
 async def test_one_chat_that_cannot_be_reached_does_not_hold_up_another() -> None:
     async with LocalGateway() as gateway:
         gateway.platform.fail("send", RateLimited("slow down", 600), times=1)

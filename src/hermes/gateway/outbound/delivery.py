@@ -253,6 +253,9 @@ class Delivery:
                     reply_to=message.reply_to,
                     silent=message.silent,
                 )
+        except asyncio.CancelledError:  # the gateway ends, and the message may have been sent
+            await self._handle_unknown(entry, adapter, Unreachable("the gateway ended"), pause)
+            raise
         except Exception as problem:  # noqa: BLE001 - each kind has its own consequence
             return await self._handle_failure(entry, adapter, problem, pause)
         self._metrics.deliveries.add(entry.platform, "sent")
