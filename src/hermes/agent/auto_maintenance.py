@@ -1,7 +1,7 @@
 """Maintenance at the start of a program. It runs after the first prompt is displayed.
 
-The limits of the edit journal always apply. Old sessions are removed only if `sessions.auto_prune` is set,
-which is reported in one line.
+The limits of the edit journal always apply. Old sessions are removed only if `sessions.auto_prune` is set;
+one line reports their removal.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ MOST_EDITS, MOST_BYTES = 200, 50_000_000
 are dropped."""
 KEPT_DAYS = 30
 MOST_TOTAL_BYTES = 500_000_000
-"""The maximum size of the edits of all conversations. Beyond it, the conversations whose last edit is the
-oldest lose theirs."""
+"""The maximum size of the edits of all conversations. Beyond it, the edits of the conversations that have
+gone longest without an edit are removed."""
 NO_FILE, NOT_A_FILE = "", "not a regular file"
 """Values in place of a digest: `NO_FILE` if the path does not exist, `NOT_A_FILE` if it is not a regular
 file."""
@@ -198,8 +198,9 @@ def _limit(edits: Path) -> None:
 
 
 def remove_excess(folder: Path) -> None:
-    """Remove the edits of each conversation in which no file was edited for `KEPT_DAYS` days, and the oldest
-    ones beyond the total size. `folder` is the folder `sessions`."""
+    """Remove the edits of conversations in which no file was edited for `KEPT_DAYS` days. Of the rest, keep
+    those of the most recently edited conversations, up to `MOST_TOTAL_BYTES` in total. `folder` is the folder
+    `sessions`."""
     cutoff, size = clock.now() - KEPT_DAYS * 86_400, 0
     for changed_at, path in sorted(_list_folders(folder / EDITS), reverse=True):
         size += _measure(path)

@@ -86,7 +86,8 @@ class MemorySaver:
         new = [message_id for message_id in prompts if message_id not in self._seen]
         if not self._enabled or len(new) < least:
             return None
-        # One person can continue a conversation of a room. It is not about this person, so nothing is saved.
+        # One person can continue a conversation of a room. Such a conversation is not about this person
+        # alone, so nothing is saved.
         if not self._shared and is_marked(rows):
             return None
         numbers = {message_id for message_id in new if message_id is not None}

@@ -35,7 +35,7 @@ LEFT_ALONE: Row = {"imported": True}
 
 class Record(Protocol):
     keeps_partial: bool
-    """Whether `keep_partial` stores anything. A cancelled answer is then stored as interrupted."""
+    """Whether `keep_partial` stores anything. If True, a cancelled answer is stored as interrupted."""
 
     @property
     def session_id(self) -> str: ...

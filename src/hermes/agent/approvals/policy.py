@@ -54,8 +54,8 @@ WRAPPERS = frozenset(
     timeout tmux toybox trap unshare uvx valgrind vi vim watch xargs xvfb-run zsh
     """.split()
 )
-"""Programs that run other programs, named by their arguments or by an option. A prefix grant for such a
-program would allow every command."""
+"""Programs that run another program, which an argument or an option names. A prefix grant for such a program
+would allow every command."""
 RUNNERS = frozenset(
     """
     bundle_exec conda_run docker_exec docker_run git_bisect git_submodule hatch_run kubectl_exec npm_exec npm_x pdm_run

@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 MARK = "[CONTEXT COMPACTION — REFERENCE ONLY]"
 MARKS = (MARK, "[CONTEXT SUMMARY]:")
-"""The first words of a summary. The other mark is that of older programs."""
+"""The first words of a summary. The second mark is that of older programs."""
 
 LEAST_TAIL, LEAST_MIDDLE = 3, 2
 SOFT = 1.5

@@ -240,7 +240,7 @@ class ContextCompressor:
         after = await self.budget.measure(self.budget.trim_rows(rows))
         if after <= self.budget.threshold * ENOUGH:
             self._saved.append(1 - after / before)
-            if not self._has_noted_cut:  # only once: in a long run of tools it happens at every step
+            if not self._has_noted_cut:  # only once: in a long run of tools, output is left out at every step
                 self._has_noted_cut = True
                 yield Note(
                     f"older tool output is left out of requests from now on; {_format_sizes(before, after)}"
@@ -325,7 +325,7 @@ class ContextCompressor:
         self._rest_until, self.budget.pressed = None, False
         after = await self.budget.measure(self.budget.trim_rows(now))
         self._saved.append(1 - after / before)
-        self.budget.pressed = overflow and after > self.budget.threshold  # the turn makes no third request
+        self.budget.pressed = overflow and after > self.budget.threshold  # at most one more request follows
         if any(map(is_summary, planned.middle)):
             yield Note(AGAIN)
         yield Moved(self.record.session_id, len(rows), len(now))

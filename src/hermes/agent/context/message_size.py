@@ -31,7 +31,7 @@ async def check_message(agent: Agent, content: Any) -> None:
     the conversation."""
     size = tokens.count_row({"content": content})
     window = agent.model.context_window
-    if size <= window // 2:  # a window that the tools alone fill is no reason to refuse a short message
+    if size <= window // 2:  # even if the tools alone fill the window, a short message is not refused
         return
     prompt = await agent.record.system_prompt()
     rest = tokens.count_tools(map(make_schema, agent.tools)) + tokens.count_text(prompt or "") + LEAST_ANSWER

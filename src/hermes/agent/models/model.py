@@ -18,7 +18,8 @@ Message = dict[str, Any]
 class Request(NamedTuple):
     messages: Sequence[Message]
     tools: Sequence[Mapping[str, Any]] = ()
-    """The tool schemas in the format of this API. Without schemas the model cannot call tools."""
+    """The tool schemas in the format of the chat completions API. Without schemas the model cannot call
+    tools."""
     max_tokens: int | None = None
     temperature: float | None = None
 

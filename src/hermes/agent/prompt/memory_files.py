@@ -51,8 +51,8 @@ class Memory:
         return self._folder or home.get_hermes_home() / "memories"
 
     def read(self, target: str) -> MemoryContent:
-        """Return the content of a file with secrets redacted. They are possible because a person or another
-        program may have written the file."""
+        """Return the content of a file with secrets redacted. The file can contain secrets, because a person
+        or another program may have written it."""
         return _make_content(
             target, [secrets.redact(entry) for entry in self._read_entries(self._get_file(target))]
         )

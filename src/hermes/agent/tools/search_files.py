@@ -143,7 +143,8 @@ async def _run_search(
     printed = running.output.raw()
     if not in_time:
         return printed, f"the search was ended after {running.seconds:.0f} s; narrow it down"
-    # Ripgrep exits with 1 if nothing was found, and with 2 also if some files were unreadable.
+    # Ripgrep exits with 1 if nothing was found. It exits with 2 even if only some of the files were
+    # unreadable.
     found_nothing = running.exit_code == 1 and not printed
     if running.exit_code != 0 and not found_nothing and not printed.startswith(str(top)):
         raise ToolFailed(f"the search failed: {make_printable(printed[-300:])}")
