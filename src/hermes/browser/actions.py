@@ -216,8 +216,7 @@ class Changes:
             self._report(step, done)
 
     async def _run(self, step: Step, index: int) -> Sequence[Conversation]:
-        """Change each conversation. The changed ones can be undone, even if an error occurred on a
-        later one."""
+        """Change each conversation. If an error occurs, the changes before it can still be undone."""
         done: list[Conversation] = []
         try:
             return await self._run_in_thread(step.do, step, done)

@@ -100,7 +100,7 @@ class FilterDialog(ModalScreen[View | None]):
 
     async def action_apply(self) -> None:
         """Apply the filters. If the ticked kinds were not changed, the view keeps its own setting of kinds.
-        So a source chosen alone shows all its kinds except subagents."""
+        If only a source is ticked, all kinds of that source except subagents are therefore shown."""
         sources = self.query_one("#sources", Choices).ticked
         ticked = self.query_one("#kinds", Choices).ticked
         kinds: tuple[str, ...] | None = tuple(kind for kind in KINDS if kind in ticked)

@@ -59,7 +59,7 @@ class View(NamedTuple):
         }
 
     def is_showing(self, conversation: Conversation) -> bool:
-        """Return whether a search result passes the filters."""
+        """Return whether the filters allow `conversation`, a search result."""
         return (
             (self.sources is None or conversation.source in self.sources)
             and conversation.kind in self.visible_kinds

@@ -115,7 +115,7 @@ async def _end_command(process: asyncio.subprocess.Process) -> None:
     started = {pid: find_start(pid) for pid in (process.pid, *list_descendants(process.pid))}
 
     def signal_running(number: int) -> bool:
-        """Send a signal to those that still run. Return whether there are any."""
+        """Send the signal `number` to those of the processes that still run. Return whether there are any."""
         host = os.uname().nodename
         running = [pid for pid, start in started.items() if not is_gone(host, pid, start)]
         for pid in running:
@@ -128,7 +128,7 @@ async def _end_command(process: asyncio.subprocess.Process) -> None:
         deadline = monotonic() + ENDS_WITHIN_S
         while signal_running(0) and monotonic() < deadline:
             await asyncio.sleep(POLL_S)
-    finally:  # also after a second signal to the chat
+    finally:  # even after a second signal to the chat
         signal_running(signal.SIGKILL)
 
 

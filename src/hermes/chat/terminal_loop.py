@@ -139,7 +139,7 @@ class Chat:
         while True:
             prefill, self.prefill = self.prefill, ""
             if parse_shell_command(prefill) is not None:
-                prefill = f" {prefill}"  # it was a message, and Enter must not run it
+                prefill = f" {prefill}"  # the text was a message, so Enter must not run it as a command
             with self._ignore_interrupts(), suppress(errors.StoreError):  # the toolbar works without a title
                 self._title = await asyncio.to_thread(self.conversation.get_title)
             try:

@@ -110,8 +110,9 @@ def _read_file(name: str, cwd: Path) -> File:
 
 
 def _spell_folder(path: Path, cwd: Path) -> Path:
-    """Return the folder of a file as its name spells it. Links are resolved only in the working directory, in the
-    home folder, and in a top folder such as `/tmp` on macOS, because the person did not choose these."""
+    """Return the folder of `path` as it was typed, with its links unresolved. Links are resolved only in the
+    working directory, in the home folder, and in a top folder such as `/tmp` on macOS, because the person did
+    not choose these."""
     spelled = Path(os.path.normpath(path)).parent
     starts = (cwd, Path(os.environ.get("HOME") or cwd), Path(*spelled.parts[:2]))
     start = next(folder for folder in starts if spelled.is_relative_to(folder))

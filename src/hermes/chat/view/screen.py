@@ -1,4 +1,5 @@
-"""The screen of the chat. Foreign text is escaped here; code that runs later does not escape it.
+"""The screen of the chat. Foreign text is escaped in this module; code that draws it later does not escape it
+again.
 
 On a terminal, an answer is Markdown: finished blocks are written once, and only the open block is redrawn. On
 other outputs, it is plain text, written when a block is complete.
