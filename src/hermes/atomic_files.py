@@ -45,7 +45,7 @@ def open_partial_file(folder: Path, name: str, beside: Sequence[str] = ()) -> It
     descriptor = -1
     try:  # an interrupt may occur as soon as the file exists
         descriptor = _create_partial(partial)
-        with suppress(OSError):  # without locks in the file system, nothing is ever cleared there
+        with suppress(OSError):  # the file system has no locks; partial files there are never cleared
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield partial, descriptor
     finally:
@@ -116,7 +116,7 @@ def link_or_rename(partial: Path, file: Path) -> None:
         os.link(partial, file)
     except FileExistsError:
         raise
-    except OSError:  # without links in the file system, another process may take the name in between
+    except OSError:  # the file system has no hard links; another process may take the name in between
         if os.path.lexists(file):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file)) from None
         os.replace(partial, file)

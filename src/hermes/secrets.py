@@ -82,10 +82,10 @@ _BARE = r"[^\s\"'`,;&<>(){}\[\]$*|\\]"
 _NO_NAME = r"(?![/~.]|(?>[A-Za-z]\w*?[._][\w.]*+|[A-Za-z_]++)(?![^\s,;)]))"
 _LETTER_AND_DIGIT = rf"(?={_BARE}{{0,200}}?[0-9])(?={_BARE}{{0,200}}?[A-Za-z])"
 
-# A sentence that states a password: `my password is …`, `changed the password to …`, `密码是…`. The value decides,
-# because "the password is wrong" contains no secret. It is quoted, or has a digit, or a symbol between letters. After
-# "my password is" or "the admin password is", a word at the end of a clause is a value too, unless people say it
-# about passwords.
+# A sentence that states a password: `my password is …`, `changed the password to …`, `密码是…`. The value
+# decides, because "the password is wrong" contains no secret. A value is in quotes, or it contains a digit,
+# or a symbol between letters. After "my password is" or "the admin password is", a word at the end of a
+# clause is a value too, unless it is a word that people often say about passwords.
 _STATED = "|".join(
     (
         _spell_words("password", "passphrase", "passcode", "passwort", "kennwort", "wachtwoord", "senha"),
@@ -186,8 +186,8 @@ _ISSUER = r"(?:4|5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720|6011|64[4-9]|65|62|3
 _OTHER_NUMBER = (
     r"\b(?:ids?|order|invoice|ticket|ref|serial|phone)\W{0,3}(?:no|nr|number)?\W{0,3}$|[\"']\s?:\s?\[?$"
 )
-"""Matches text before a number that shows that it is no card number: a word such as `order` or `phone`, or a
-JSON key."""
+"""Matches the text before a number if it shows that the number is not a card number: a word such as `order`
+or `phone`, or a JSON key."""
 
 
 def _is_card(match: re.Match[str]) -> bool:

@@ -25,8 +25,8 @@ stream, so that they do not separate two neighbouring words. `SEPARATOR`, a term
 separates two identifiers and two fields, so that no phrase matches across them.
 
 A term contains only letters, digits, marks and joiners, never whitespace, a control character or NUL. A term
-longer than `MAX_TERM` characters is cut in the index and in the query; the literal is then verified on the
-text.
+longer than `MAX_TERM` characters is cut in the index and in the query; the typed text is then searched for in
+the message itself.
 """
 
 from __future__ import annotations

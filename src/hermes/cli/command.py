@@ -79,7 +79,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
 class Parser(argparse.ArgumentParser):
     suggest: Callable[[Sequence[str]], str] | None = None
-    """Return what to type instead of a command that does not exist and resembles none. It gets the words
+    """Returns what to type instead of an unknown command that resembles no known one. Called with the words
     before the first flag."""
     _typed: Sequence[str] = ()
 

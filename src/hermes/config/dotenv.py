@@ -63,9 +63,9 @@ def change(name: str, value: str | None) -> None:
 
 
 def change_text(text: str, name: str, value: str | None) -> str:
-    """Return `text` with a new value for a variable. The last line that sets the variable is replaced, and
-    earlier such lines are removed. If there is none, a line is added at the end. None as `value` removes all
-    of them."""
+    """Return `text` with a new value for the variable `name`. The last line that sets the variable is
+    replaced, and earlier such lines are removed. If there is no such line, one is added at the end. If
+    `value` is None, all lines that set the variable are removed."""
     lines = text.removesuffix("\n").split("\n") if text else []
     places = [place for place, line in enumerate(lines) if _parse_line(line)[0] == name]
     if value is not None:
