@@ -127,7 +127,7 @@ class ModelSelector:
         self._dismiss()
 
     async def fall_back(self) -> str | None:
-        """The stored model of the conversation does not answer: replace it by the default model.
+        """Replace the stored model of the conversation, which does not answer, by the default model.
 
         Return a message for the person; None if there is no other model.
         """

@@ -208,8 +208,8 @@ class SessionMoves(SessionAgent[StoreT]):
         await self._follow(child)
 
     async def _follow(self, session_id: str) -> None:
-        """After a move: notify the chat's route of the new session. On a surface without a route, release the
-        leases of the sessions that were left."""
+        """After a move to the session `session_id`, tell the chat's route about it. On a surface without a
+        route, release the leases of the sessions that were left."""
         if self.surface.route is not None:
             await self.surface.route.handle_move(session_id)
         else:

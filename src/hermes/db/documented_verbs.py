@@ -201,8 +201,8 @@ class DocumentedVerbs(Handle):
         return self._ignore_unknown(lambda: titles.set(session_id, title), False)
 
     def set_auto_title_if_empty(self, session_id: str, title: str) -> str | None:
-        """If the session has no title, set `title`. If it is already in use, a number such as ` (2)` is
-        appended. Return the title that was set.
+        """Set `title` if the session has no title. If another session already uses `title`, a number such as
+        ` (2)` is appended. Return the title that was set.
 
         Return None if the session already has a title.
         """

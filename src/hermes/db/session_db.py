@@ -412,8 +412,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
 
     @classmethod
     def diagnose_file(cls, path: Path, *, deep: bool = False) -> Diagnosis:
-        """Run `diagnose` on a store that possibly cannot be opened. Nothing is changed, and no problem that
-        is found is raised."""
+        """Run `diagnose` on a store that possibly cannot be opened. Nothing is changed. Problems are
+        returned, not raised."""
         return diagnose_file(Path(path), deep=deep)
 
     def backup(self, target: Path | None = None) -> Backup:

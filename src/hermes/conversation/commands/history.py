@@ -79,8 +79,8 @@ async def _restore_files(context: CommandContext, prompt: Row) -> RestoredFiles 
 
 
 async def _edit_files_again(context: CommandContext) -> RestoredFiles | None:
-    """Offer to make again the edits that an undo reverted, for the messages that are in the context again.
-    Return None if there are no such edits."""
+    """Offer to make the file edits again that an undo reverted, for those messages that are back in the
+    context. Return None if there are no such edits."""
     restorer = context.conversation.make_file_restorer() if context.surface.edits_files else None
     if restorer is None:
         return None

@@ -95,8 +95,8 @@ class StartUndone(NamedTuple):
 
 
 class Prompts(NamedTuple):
-    """The last messages of the person, newest first. This is the reply if the surface cannot ask which
-    message is meant, or if the person chose none."""
+    """The last messages of the person, newest first. This is the reply to `/rewind` without a number, if the
+    surface cannot ask for the message or if the person chose none."""
 
     rows: Sequence[Row]
     """Columns: `id`, `timestamp`, `preview`."""
@@ -178,8 +178,8 @@ class Busy(NamedTuple):
 
 
 class Ambiguous(NamedTuple):
-    """Several conversations match. This is the reply if the surface cannot ask which one is meant, or if the
-    person chose none."""
+    """Several conversations match. This is the reply if the surface cannot ask which one the person means, or
+    if the person chose none."""
 
     rows: Sequence[Row]
 
