@@ -2,9 +2,9 @@
 
 The text can be hostile. No text becomes a tag: HTML in it is shown as typed. A link can lead only to the web
 or to a mail address; a link with any other target is shown as typed. If the text of a link names another
-address, the target follows it. Link reference definitions work and stay visible. Pictures become links. The
-HTML contains no `style` attribute, because the policy of the page forbids it. No text is lost: a block that the
-parser would shorten is shown as typed.
+address, the target is shown after the link. Link reference definitions work and stay visible. Pictures become
+links. The HTML contains no `style` attribute, because the policy of the page forbids it. No text is lost: a
+block that the parser would shorten is shown as typed.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def _render_lines(lines: Sequence[str]) -> str:
 
 
 def _link_addresses(children: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens of a line of text. Addresses in the text become links. The target follows a link whose text
-    names another address."""
+    """Yield the tokens of a line of text. Addresses in the text become links. If the text of a link names
+    another address, the target is inserted after the link."""
     depth, target, shown = 0, "", ""
     for token in children:
         if token.type == "link_open":
@@ -197,8 +197,8 @@ def _is_definition(text: str, at: int) -> bool:
 
 
 def _keep_label(state: StateInline, silent: bool) -> bool:
-    """Parse a link. The label of `[text][label]` is shown after it, because it names the definition, which is shown
-    as typed."""
+    """Parse a link. For `[text][label]`, show the label after the link, because the label names a definition,
+    and definitions are shown as typed."""
     start = state.pos
     if _is_definition(state.src, start) or not link(state, silent):
         return False

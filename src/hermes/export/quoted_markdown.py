@@ -110,8 +110,8 @@ def _match_fence(line: str) -> _Fence | None:
 
 
 def _is_closing(found: _Fence | None, fence: _Fence) -> bool:
-    """Return whether this line ends a code block, whatever surrounds it. A fence indented by more than three
-    spaces does not."""
+    """Return whether the line with the fence `found` ends the code block that `fence` began, whatever
+    surrounds it. A fence indented by more than three spaces does not."""
     return found is not None and found.mark.startswith(fence.mark) and not found.info and found.indent <= 3
 
 

@@ -26,7 +26,8 @@ from hermes.server.locks import ConversationLocks, LockedConversation, make_mark
 from hermes.server.message_format import ChatMessage, RequestMessages, convert_rows
 
 MOST_NAMESAKES = 1000
-"""If a session in the trash has the requested name, a number is added to the name. It stays below this limit."""
+"""If a session in the trash has the requested name, a number is added to the name. The number stays below
+this limit."""
 REPLACED = "The session named {name} is in the trash. This continues in a new session, {session}."
 NOTHING = RequestMessages(None, (), ChatMessage("user", ""))
 
@@ -82,8 +83,8 @@ class Conversations:
     ) -> LockedConversation:
         """Lock a conversation in which `request` follows the answer to the message `message_id`.
 
-        This is the conversation of the message if the answer is its last one and nobody else works in it.
-        Otherwise it is a new branch that ends with the answer. With `is_temporary`, it is always a new
+        This is the conversation of the message if the answer is the last one there and nobody else works in
+        it. Otherwise it is a new branch that ends with the answer. With `is_temporary`, it is always a new
         branch.
         """
         store = self._locks.get_store(person)

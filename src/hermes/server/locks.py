@@ -157,8 +157,8 @@ class ConversationLocks:
         except errors.StoreError as problem:
             if locked.is_temporary:
                 log.error("a conversation with `store: false` could not be moved to the trash: %s", problem)
-            # For other conversations nothing is logged. Without an index entry, a conversation is only not found
-            # by its history.
+            # For other conversations nothing is logged. Without an index entry, the only consequence is that
+            # the conversation is not found by its history.
         finally:
             await locked.conversation.leave()
             del self._working[locked.conversation_id]

@@ -40,7 +40,8 @@ HEAD = 3
 """A word of a message is stemmed and compared only if its first `HEAD` letters are those of a word in the
 question."""
 
-# A very long message is not worth reading. SQL counts no characters of structured content, so that is always read.
+# A very long message is not worth reading. `length` stops at the NUL with which structured content begins, so
+# structured content is always read.
 CONTENT = "SELECT role, content_kind, content FROM messages WHERE id = ? AND length(content) < 100000"
 
 
