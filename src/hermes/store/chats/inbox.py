@@ -27,7 +27,7 @@ from hermes.store.sessions.sessions import check_new_source
 
 LONGEST_ERROR = 500
 WHY = "hermes:error"
-"""The key in the event of a failed entry under which the error is stored."""
+"""The key under which the error of a failed entry is stored in its event."""
 
 ENTRIES = """SELECT id, session_key, session_id, platform, platform_message_id, event_json, state, epoch, received_at,
     changed_at FROM inbox"""

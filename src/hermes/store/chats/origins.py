@@ -1,7 +1,7 @@
 """Origins: the chat that a session was created for, stored on the session row.
 
-If the routing row of a chat is lost, the chat's session is found from the origins. The result is never a
-session that the chat could not have been in: it was used after the chat's last reset, and does not belong to
+If the routing row of a chat is lost, the chat's session is found from the origins. The result is always a
+session that the chat can have been in: one that was used after the chat's last reset and does not belong to
 another participant.
 """
 

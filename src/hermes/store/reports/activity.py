@@ -71,7 +71,7 @@ CALLS = " ".join(
     )
 )
 
-# Rewound messages count: the time was spent.
+# Rewound messages are counted, because their time was spent.
 TIMES = " ".join(
     (
         "SELECT m.session_id, m.timestamp FROM messages m WHERE m.session_id IN (",
@@ -112,8 +112,8 @@ class SessionActivity(NamedTuple):
     messages: int
     tool_calls: int
     used: UsageLine
-    """The usage in the columns of the session. `spent` contains the usage rows, and what the columns have in
-    excess of them."""
+    """The usage in the columns of the session. `spent` lists the usage rows and, in addition, the usage that
+    is in the columns but in no row."""
     spent: tuple[Spent, ...]
 
 

@@ -59,7 +59,8 @@ DELETE = "DELETE FROM sessions WHERE id = ?"
 # listed. The trash has a retention time of its own.
 UNUSED = """SELECT id FROM sessions WHERE root_id = id AND listed = 1 AND coalesce(conversation_active, started_at) <= ?
     AND (? IS NULL OR source = ?) ORDER BY conversation_active NULLS FIRST, id"""
-# A session that maintenance closed ages from that time, because it could not be pruned before.
+# For a session that maintenance closed, the age is counted from that time, because the session could not be
+# pruned before.
 IS_UNUSED = """SELECT 1 FROM sessions WHERE id = ?1 AND root_id = id AND coalesce(conversation_active, started_at) <= ?2
     AND NOT EXISTS (SELECT 1 FROM sessions m WHERE m.root_id = ?1
         AND m.end_reason IN ('orphaned', 'orphaned_compression') AND m.ended_at > ?2

@@ -66,7 +66,7 @@ class Purge:
         self._saved: list[str] = []
         self._left: list[str] = []
 
-    # ---------------------------------------------------------------- before and while the rows go
+    # ---------------------------------------------------------------- before and during the deletion
 
     def scan_files(self, session_ids: Collection[str]) -> None:
         """Search the home directory for texts of these sessions. Call this before the sessions are
@@ -114,7 +114,7 @@ class Purge:
         if read > MOST_READ or not complete:
             yield f"there are too many files below {self._home} to search all of them for deleted words"
 
-    # ---------------------------------------------------------------- afterwards, as often as need be
+    # ---------------------------------------------------------------- after the deletion, repeated until done
 
     def finish(self, named: Collection[str] = ()) -> None:
         """Do the work of all notes. Also remove those sessions of `named` that were deleted without a note

@@ -116,7 +116,7 @@ class Trash:
 
     def list_contents(self, trash_days: float = KEPT_DAYS) -> list[dict[str, Any]]:
         """Return the contents of the trash, newest first. Each row is a group of sessions that were trashed
-        together, with the time of deletion."""
+        together. `goes_at` is the time at which the group will be deleted permanently."""
         with self._engine.read(settled=True) as reader:
             rows = reader.rows(IN_TRASH)
         thrown = (list(group) for _at, group in groupby(rows, key=lambda row: row[7]))

@@ -127,8 +127,8 @@ def _list_entries(root: Path, *, link: bool) -> list[Path]:
 
 
 def _lock_folder(root: Path, file: Path) -> Path | None:
-    """Return the folder whose lock must be held to write the file: `memories` or `skills`, of the home or of
-    a person. None for other files."""
+    """Return the folder whose lock must be held to write `file`: the folder `memories` or `skills` of the
+    home or of a person. Return None if the file is in neither."""
     parts = file.relative_to(root).parts[:-1]
     start = 2 if parts[:1] == ("people",) else 0
     if len(parts) > start and parts[start] in LOCKED_FOLDERS:

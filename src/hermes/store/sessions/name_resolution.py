@@ -78,8 +78,8 @@ class NameResolver:
         return ResolvedName(None, [])
 
     def _resolve_among(self, title: str, owners: Sequence[str]) -> ResolvedName:
-        """Return the sessions that `title` means for each of the owners as candidates. If the title is also
-        the prefix of exactly one id, return the session with that id instead."""
+        """Return as candidates the sessions that `title` refers to, one for each of the `owners`. If the
+        title is also the prefix of exactly one id, return the session with that id instead."""
         meant = [Titles(self._engine).resolve(title, owner) for owner in owners]
         with self._engine.read() as reader:
             by_id = reader.dicts(BY_ID, make_prefix_pattern(title), 2)

@@ -320,7 +320,7 @@ def translate_error(error: apsw.Error, path: Path) -> errors.HermesError:
 def is_lack_of_room(error: Exception) -> bool:
     """Return whether `error` is a failed write.
 
-    SQLite reports a file that reached its size limit as a failed write.
+    SQLite reports this error for a file that has reached its size limit.
     """
     return getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
 

@@ -64,7 +64,7 @@ class Inside:
     def _wait_outside(self, thread: int) -> None:
         me = threading.get_ident()
         if me == _forker or any(thread == me for way, thread in list(_inside.items()) if way is not self):
-            return  # the fork waits for this thread, or for a signal handler in it, so it must continue
+            return  # the fork waits for this thread, or for a signal handler in it, so this thread must continue
         while _forking:
             _inside.pop(self, None)
             _wait_for_fork()

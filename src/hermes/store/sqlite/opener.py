@@ -57,7 +57,8 @@ log = get_logger(__name__)
 
 RETRY_S = 0.005
 JOIN_S = 1.0
-"""How long opening waits until no other process writes. Then it opens the store while others write."""
+"""How long opening waits for a moment in which no other process writes. After that, it opens the store while
+others write."""
 
 BACKSTOP_PAGES = 4000
 """The log length, in pages, at which SQLite itself checkpoints if the `Checkpointer` does not run."""
@@ -303,7 +304,7 @@ def _hold(guard: file_guard.Guard, in_use: FoundFiles | None, *, writes: bool) -
     """Acquire the guard's locks and check that SQLite has opened the right log.
 
     `in_use` are the files that other processes use. Call this after the first read, with which SQLite sets up
-    its shared memory. If the lock were acquired earlier, SQLite would take a `-shm` file left by a crash for
+    its shared memory. If the lock were acquired earlier, SQLite would regard a `-shm` file left by a crash as
     current.
     """
     guard.hold()

@@ -8,8 +8,8 @@ lock belongs to the open file description, so it ends when its holder ends. The 
 byte.
 
 A process that is stopped while it holds the queue byte keeps the lock. For this case, each holder writes a
-random stamp into the file. A process that has waited too long for a holder remembers its stamp, and does not
-wait for this holder again.
+random stamp into the file. A process that has waited too long for a holder remembers the stamp of this
+holder, and does not wait for this holder again.
 """
 
 from __future__ import annotations

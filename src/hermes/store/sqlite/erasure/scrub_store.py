@@ -56,7 +56,7 @@ NUMBERED = ("title", "tag")
 If removing the secret makes two values equal, the second one gets the suffix ` (2)`.
 """
 
-# The Hermes index contains no text and follows the rows. The list of its terms is deleted.
+# The Hermes index stores no text and is updated from the rows. The list of its terms is deleted.
 TABLES = """SELECT name, type = 'virtual', wr FROM pragma_table_list
     WHERE schema = 'main' AND type IN ('table', 'virtual') AND name NOT IN ('sqlite_schema', 'messages_fts_blocks')
     AND name NOT LIKE 'messages~_fts~_words%' ESCAPE '~' ORDER BY type, name"""

@@ -40,7 +40,7 @@ USUAL_PAGE = 4096
 def lock_out(path: Path, real: Path) -> Iterator[tuple[int | None, Log | None]]:
     """Yield a descriptor of the file, and its log, while SQLite in other processes is locked out.
 
-    A missing file, and a missing or empty log, is None.
+    The descriptor is None if the file is missing. The log is None if it is missing or empty.
     """
     opened: list[int] = []
 

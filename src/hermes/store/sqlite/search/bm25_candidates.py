@@ -72,7 +72,7 @@ AS_INDEXED = """AND r.block_id NOT IN (SELECT e.block_id FROM changed_messages c
     JOIN messages_fts_members e ON e.message_id = c.message_id) ORDER BY b.rank LIMIT 1500"""
 BLOCKS = " ".join((BLOCK, OF_SESSION, AS_INDEXED))
 CHOSEN_BLOCKS = " ".join((BLOCK, HOLDING_ONE, OF_SESSION, AS_INDEXED))
-# ?1 is the begin of the period, ?6 its end. SQLite takes the timestamp from the row with the lowest id.
+# ?1 is the beginning of the period, ?6 its end. SQLite takes the timestamp from the row with the lowest id.
 SAID_THEN = " ".join(
     (
         """SELECT s.id, coalesce(s.root_id, s.id), s.kind, min(m.id), m.timestamp FROM sessions s
@@ -344,7 +344,7 @@ def _choose_rare(kept: Sequence[str], counts: dict[str, int]) -> list[str]:
 def _pair_terms(others: Sequence[str], counts: dict[str, int], mark: int) -> list[tuple[str, list[str]]]:
     """Return words with the partners they are paired with, the rarest pairs first.
 
-    The limit for the first pair is higher.
+    The first pair may match more messages than the limit for all pairs.
     """
     pairs: dict[str, list[str]] = {}
     left = MOST_TOGETHER

@@ -28,8 +28,8 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 LOOK_EVERY_N_WRITES, BATCH = 32, 128
-"""After how many writes a writer checks whether a batch is waiting, from any writer, and how many rows make a
-batch.
+"""`LOOK_EVERY_N_WRITES`: after this many writes, a writer checks whether a batch of unindexed rows is
+waiting. The rows can be those of any writer. `BATCH`: the number of rows in a batch.
 
 Smaller batches make more segments, which are merged repeatedly: batches of 32 cost a third more per row.
 Larger batches slow down searches, which have to read the unindexed rows.

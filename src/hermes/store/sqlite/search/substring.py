@@ -1,14 +1,14 @@
-"""Substring search (`*part*`): which terms of the message index contain some letters.
+"""Substring search (`*part*`): finds the terms of the message index that contain some letters.
 
-A list of the terms, with a trigram index, answers this in a fraction of a millisecond. Storing a message does
-not write to the list. Instead, a substring search first brings the list up to date, in short transactions:
-from FTS5's own vocabulary or, if little was added, from the rows. The search result is the same if this is
-not possible, as in a read-only or locked store: terms that are not listed yet are read from the rows in the
-snapshot of the search.
+A list of all terms, with a trigram index, answers such a query in a fraction of a millisecond. Storing a
+message does not write to the list. Instead, a substring search first brings the list up to date, in short
+transactions: from FTS5's own vocabulary or, if little was added, from the rows. In a read-only or locked
+store, the list cannot be updated. The search result is the same: terms that are not listed yet are then read
+from the rows, in the snapshot of the search.
 
 A term may be a secret. So every operation that rewrites the file (vacuum, optimize, shrink, purge and scrub)
 deletes the list with `forget`. After rows were removed, the next substring search makes a new list. In a
-store of more than `SMALL` messages, it does so only if more than 1 % of the messages were removed.
+store of more than `SMALL` messages, this is done only if more than 1 % of the messages were removed.
 
 A scoped search does not use the list, because the list contains terms of other people. It reads the rows of
 its owners instead.

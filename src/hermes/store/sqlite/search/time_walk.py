@@ -2,8 +2,8 @@
 
 Ids are in the order of insertion, which differs from the order of time after an import. No index covers the
 time of all messages. Instead, sessions are read by their last activity, and the messages of each session by
-their time. Reading a session begins only when no message left in the sessions already begun is newer than the
-last activity of this session.
+their time. A session is begun only when its last activity is at least as new as every unread message of the
+sessions begun before.
 """
 
 from __future__ import annotations

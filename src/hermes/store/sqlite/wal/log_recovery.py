@@ -352,7 +352,8 @@ def _has_successor(guard: file_guard.Guard, store: ConnectionSet, observed: int)
 
 
 def _index_in_use(name: str) -> bool:
-    """Return whether a connection uses the index file `name`. It is not the index that this process uses.
+    """Return whether a connection uses the index file `name`, which must not be the index that this process
+    uses.
 
     SQLite replaces an index that is not in use. Where locks cannot be queried, any existing index counts as
     in use. Closing the descriptor here drops no lock, because no connection of this process has a lock on
