@@ -494,7 +494,7 @@ async def test_by_hand_there_must_be_something_to_compress(db: SessionDB) -> Non
     said = notes(await done(compressor(record, Summarizer()).compress_by_hand()))
     assert said[0] == "No changes from compression: 5 messages"
     assert said[1] == (
-        "the 2 messages between the oldest and the newest have only ~23 tokens; a summary saves something above 500"
+        "the 2 messages between the oldest and the newest have only ~23 tokens; a summary is worthwhile only above 500"
     )
 
 

@@ -183,7 +183,7 @@ def test_a_cut_diff_of_a_whole_file_says_so_and_keeps_the_new_text() -> None:
     )
     edit = edit_of("write_file", output, path="a.txt", content="the new text")
     assert (edit.action, edit.added, edit.removed, edit.new_text) == ("replaced", 60, 70, "the new text")
-    assert "not stored as a whole" in edit.note
+    assert "only a part of the difference is stored" in edit.note
 
 
 @pytest.mark.parametrize(

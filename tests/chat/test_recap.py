@@ -141,7 +141,7 @@ def test_nothing_in_it_can_act_on_a_terminal() -> None:
         ([you("q"), hermes("a")], None),
         ([you("q"), hermes("a"), you("and this?")], "not answered yet: and this?"),
         ([you("q"), hermes(None, "terminal")], "the last turn ended before terminal was done"),
-        ([you("q"), hermes(None, "terminal"), tool("x")], "the last turn ended while it was at work"),
+        ([you("q"), hermes(None, "terminal"), tool("x")], "the last turn ended before it gave an answer"),
         ([you("q"), hermes("Good. Shall I go on?")], "Hermes asked: Shall I go on?"),
         ([you("q"), hermes("half", finish_reason="interrupted")], "the last answer was stopped"),
         (

@@ -244,13 +244,13 @@ async def test_a_store_that_is_thinned_says_what_is_missing(
     assert tip is not None
     cut = await typing("/diff", resuming=tip)
     assert "a.txt  +90 −90" in cut
-    assert "the difference is not stored as a whole" in cut
+    assert "only a part of the difference is stored" in cut
     assert f"  │ new {'x' * 50} 89\n" in await typing("/diff a.txt", resuming=tip)
     assert db.thin(older_than_days=0, larger_than=100).messages == 1
     thinned = await typing("/output", "/diff", resuming=tip)
     assert "the middle of this output was dropped from the store (`hermes sessions thin`)" in thinned
     assert "a.txt  +90 −90" in thinned
-    assert "the difference is not stored as a whole" in thinned
+    assert "only a part of the difference is stored" in thinned
 
 
 async def test_many_edits_are_shown_up_to_a_bound_and_named_beyond_it(typing: Typing) -> None:

@@ -84,7 +84,7 @@ def test_why_there_is_no_sandbox_is_said(
     monkeypatch.chdir(stored.parent)
     (finding,) = sandbox_findings(hermes)
     assert finding["level"] == "note"
-    assert "the agent asks about everything but plain reading" in finding["what"]
+    assert "the agent asks about everything except plain reading" in finding["what"]
     assert "the working directory belongs to the agent" in finding["advice"]
 
 

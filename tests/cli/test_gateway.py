@@ -252,7 +252,7 @@ def test_a_code_is_made_used_listed_and_taken_back(hermes: Hermes, home: Path) -
         (("irc",), 1, "there is no platform 'irc'; there are telegram, matrix"),
         (("webhook",), 1, "webhook needs no pairing"),
         (("api_server",), 1, "api-server needs no pairing"),
-        (("--revoke", "telegram:7"), 1, "nobody got access as telegram:7"),
+        (("--revoke", "telegram:7"), 1, "telegram:7 has no access by a code"),
         (("--revoke", "telegram"), 2, "--revoke takes PLATFORM:USER"),
         (("telegram", "--list"), 2, "without PLATFORM"),
         (("--minutes", "0"), 2, "expected minutes"),

@@ -290,7 +290,7 @@ def test_encrypting_lists_what_stays_in_plain(
     monkeypatch.setenv("HERMES_STORE_KEY", key.hex())
     assert main(["store", "encrypt", "--env"]) == 0
     output = capsys.readouterr().out
-    assert "Sealed with its key: chat_history, memories (1), people (2), skills (2)." in output
+    assert "Sealed with the key of the store: chat_history, memories (1), people (2), skills (2)." in output
     for line in (
         "sessions/older.jsonl, sessions/s0.jsonl, sessions/sessions.json (`hermes store encrypt --remove-plain`",
         "saved conversations and request dumps: sessions/request_dump_s0_1.json",

@@ -227,10 +227,10 @@ def test_the_trash_is_searched_only_where_it_is_allowed(db: SessionDB, said: dic
     [
         ("word after:2026 before:2025", "no time is after 2026-01-01T"),
         ("word source:cli NOT source:cli", "no source is left"),
-        ("role:user NOT role:user", "a role or a flag is required and excluded"),
-        ("tag:a NOT tag:a", "the tag 'a' is required and excluded"),
+        ("role:user NOT role:user", "a role or a flag is both required and excluded"),
+        ("tag:a NOT tag:a", "the tag 'a' is both required and excluded"),
         ("kind:job NOT kind:job", "no kind is left"),
-        ("is:pinned -is:pinned", "a role or a flag is required and excluded"),
+        ("is:pinned -is:pinned", "a role or a flag is both required and excluded"),
     ],
 )
 def test_fields_that_exclude_each_other_are_reported(db: SessionDB, query: str, reason: str) -> None:

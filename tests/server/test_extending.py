@@ -259,4 +259,4 @@ def test_what_could_not_be_stored_is_told_beside_the_answer() -> None:
         answer.add(event)
     assert (answer.whole_text, answer.prompt_id) == ("yes", 7)
     text = format_notes(answer)["hermes"]["notes"]
-    assert text == ["not stored (the disk is full); it is kept beside the store until it can be"]
+    assert text == ["not stored (the disk is full); it is kept beside the store until it can be stored"]

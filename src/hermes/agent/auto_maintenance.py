@@ -72,5 +72,7 @@ def format_outcome(done: dict[str, Any]) -> str | None:
     if done.get("thinned"):
         notices.append(f"cut {done['thinned']:,} bytes of old tool output")
     if done.get("emptied"):
-        notices.append(f"emptied {done['emptied']} from the trash")
+        notices.append(
+            f"deleted {done['emptied']} session{'' if done['emptied'] == 1 else 's'} from the trash"
+        )
     return f"Maintenance (sessions.auto_prune): {', '.join(notices)}." if notices else None

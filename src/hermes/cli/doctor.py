@@ -78,7 +78,7 @@ def _check_sandbox(store: Path) -> Iterator[Finding]:
     else:
         yield Finding(
             "note",
-            f"Sandbox: none for {Path.cwd()}: the agent asks about everything but plain reading",
+            f"Sandbox: none for {Path.cwd()}: the agent asks about everything except plain reading",
             sandbox.reason,
         )
     if not is_parser_installed():

@@ -90,7 +90,7 @@ def encrypt(arguments: argparse.Namespace) -> int:
     )
     _print_result(done, "encrypted")
     if done.files:
-        print_lines([f"Sealed with its key: {_describe_folders(done)}."])
+        print_lines([f"Sealed with the key of the store: {_describe_folders(done)}."])
     if done.removed:
         print_lines(
             [f"Removed: {format_count(len(done.removed), 'plain copy', 'plain copies')} of stored data."]
@@ -107,7 +107,7 @@ def decrypt(arguments: argparse.Namespace) -> int:
     done = engine_choice.decrypt_file(require_store(arguments))
     _print_result(done, "decrypted")
     if done.files:
-        print_lines([f"Plain again: {_describe_folders(done)}."])
+        print_lines([f"Decrypted, too: {_describe_folders(done)}."])
     return DONE
 
 

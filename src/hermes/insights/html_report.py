@@ -260,7 +260,9 @@ def _render_conversations(report: Report) -> Iterator[str]:
         ("Conversation", "Sessions", "Cost", "In all"),
         rows,
         [conversation["cost"] for conversation in costliest],
-        note="with compressed segments and subagents; in all: also before this window" if rows else "",
+        note="with compressed segments and subagents; “In all” includes the time before this period"
+        if rows
+        else "",
     )
 
 

@@ -305,7 +305,7 @@ def _find_contradiction(message_filter: MessageFilter) -> str | None:
     """Return the reason why the filter allows no message at all, or None if it may allow some."""
     after, before = message_filter.after, message_filter.before
     if message_filter.sources == ():
-        return "a role or a flag is required and excluded"
+        return "a role or a flag is both required and excluded"
     if after is not None and before is not None and after >= before:
         return f"no time is after {clock.format_iso(after)} and before {clock.format_iso(before)}"
     if message_filter.sources is not None and set(message_filter.sources) <= set(
@@ -315,7 +315,7 @@ def _find_contradiction(message_filter: MessageFilter) -> str | None:
     if message_filter.kinds == ():
         return "no kind is left"
     if tags := set(message_filter.tags).intersection(message_filter.exclude_tags):
-        return f"the tag '{min(tags)}' is required and excluded"
+        return f"the tag '{min(tags)}' is both required and excluded"
     return None
 
 

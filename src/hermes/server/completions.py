@@ -78,7 +78,9 @@ def format_notes(answer: Answer) -> dict[str, Any]:
 def _format_note(note: Note | NotStored) -> str:
     if isinstance(note, Note):
         return note.text
-    consequence = "kept beside the store until it can be" if note.spooled else "lost when the server ends"
+    consequence = (
+        "kept beside the store until it can be stored" if note.spooled else "lost when the server ends"
+    )
     return f"not stored ({note.why}); it is {consequence}"
 
 

@@ -306,7 +306,7 @@ def test_leases_are_told_with_their_holder(store: Path) -> None:
 
 def test_a_session_under_a_lease_is_live_however_old(store: Path) -> None:
     sql(store, "UPDATE sessions SET last_active = 5.0 WHERE id = 's'")
-    assert about(looked_at(store), "Sessions: none")
+    assert about(looked_at(store), "Sessions: no open session")
     sql(store, "INSERT INTO leases VALUES ('s', 1, 'x', 1, NULL, NULL, 1.0, ?)", time.time() + 60)
     assert about(looked_at(store), "Session s (Lighthouse)")
 

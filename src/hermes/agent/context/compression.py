@@ -145,7 +145,7 @@ class ContextBudget:
         size = tokens.count_rows(planned.middle)
         return (
             f"the {len(planned.middle)} messages between the oldest and the newest have only ~{size:,} tokens;"
-            f" a summary saves something above {WORTH_IT}"
+            f" a summary is worthwhile only above {WORTH_IT}"
         )
 
     def compute_summary_budget(self, rows: Sequence[Row]) -> int:

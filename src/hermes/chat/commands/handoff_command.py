@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S, PATIENCE_S = 0.5, 60.0
 NO_GATEWAY = "No gateway runs for this home; `hermes gateway` starts it."
-TOO_LATE = "the gateway did not take it within a minute"
+TOO_LATE = "the gateway did not accept the handoff within a minute"
 GIVEN_UP = "cancelled at the terminal"
 
 

@@ -63,7 +63,9 @@ def describe_length(subject: str) -> str:
     lines = subject.count("\n") + 1
     if lines <= MOST_LINES_UNSAID and len(subject) <= MOST_CHARACTERS_UNSAID:
         return ""
-    return f"; the whole has {format_count(lines, 'line')} and {len(subject):,} characters, read it from its beginning"
+    return (
+        f"; it has {format_count(lines, 'line')} and {len(subject):,} characters: read it from the beginning"
+    )
 
 
 class PlainAsker:

@@ -58,11 +58,11 @@ def read_edit(call: Call) -> Edit | None:
         diff = _format_added(_get_text(arguments, "content"))
     elif call.name == "patch" and _is_partial(action, cut, body):
         diff = compare(_get_text(arguments, "old_text"), _get_text(arguments, "new_text"))
-        note = "the place in the file is not known: this is compared from the arguments of the call"
+        note = "the position in the file is not known: the difference was made from the arguments of the call"
     else:
         diff = body
         if _is_partial(action, cut, body):
-            note, new_text = "the difference is not stored as a whole", _get_text(arguments, "content")
+            note, new_text = "only a part of the difference is stored", _get_text(arguments, "content")
     added, removed = _count_lines(action, diff)
     return Edit(
         found["path"] if found else path,

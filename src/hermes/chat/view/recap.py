@@ -138,7 +138,7 @@ def _describe_unfinished(spoken: Sequence[Row]) -> str | None:
     if last.get("role") == "user":
         return f"not answered yet: {_shorten(text)}"
     if last.get("role") == "tool":
-        return "the last turn ended while it was at work"
+        return "the last turn ended before it gave an answer"
     if list_call_names(last):
         return f"the last turn ended before {', '.join(dict.fromkeys(list_call_names(last)))} was done"
     if last.get("finish_reason") == INTERRUPTED:

@@ -47,7 +47,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     instead.add_argument(
         "--accept",
         action="store_true",
-        help="show the people in a file that another program changed, and accept them",
+        help="show the people in a pairing file that another program changed, and accept them",
     )
     add_json_option(parser)
 
@@ -143,7 +143,7 @@ def _revoke(pairings: Pairings, person_key: str, *, as_json: bool) -> int:
         raise WrongUsage("--revoke takes PLATFORM:USER, such as telegram:123456")
     revoked = pairings.revoke(canonical_source(platform.lower()), user)
     if not revoked:
-        raise Refused(f"nobody got access as {person_key}; `hermes gateway pair --list` shows who was")
+        raise Refused(f"{person_key} has no access by a code; `hermes gateway pair --list` shows who has")
     if as_json:
         print_json([person._asdict() for person in revoked])
     for person in [] if as_json else revoked:

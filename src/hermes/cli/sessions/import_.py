@@ -283,7 +283,8 @@ def _describe_merges(imported: Imported, *, dry_run: bool, trusted: bool) -> lis
                 f"{session_id} {why}; the file's {format_count(count, 'message')} {are} in the branch {branch}"
             )
     lines += [
-        f"{session_id} continues a session that went on in the store; it {'would be' if dry_run else 'is'} a branch"
+        f"{session_id} continues a session that was continued in the store, too;"
+        f" it {'would become' if dry_run else 'became'} a branch"
         for session_id, branch in imported.branched.items()
         if branch not in imported.grown
     ]
@@ -316,8 +317,8 @@ def describe_trust(imported: Imported, *, dry_run: bool = False) -> list[str]:
         format_count(count, name, PLURALS.get(name, "")) for name, count in sorted(counts.items())
     )
     if imported.taken_over:
-        return [f"{'Would take' if dry_run else 'Took'} over: {listed}"]
-    return [f"Left out: {listed}. For files that you trust, --trusted takes them over."]
+        return [f"{'Would also import' if dry_run else 'Also imported'}: {listed}"]
+    return [f"Left out: {listed}. For files that you trust, --trusted imports them."]
 
 
 def _describe_renames(renamed: dict[str, str], dry_run: bool) -> list[str]:

@@ -159,7 +159,7 @@ def check_live_sessions(reader: SqliteReader) -> Iterator[Finding]:
     if len(rows) > MOST_SHOWN:
         yield Finding("ok", f"Sessions: {len(rows) - MOST_SHOWN} more are open and were active today")
     if not rows:
-        yield Finding("ok", "Sessions: none is open that was active today")
+        yield Finding("ok", "Sessions: no open session was active today")
 
 
 def check_leases(reader: SqliteReader) -> Iterator[Finding]:
