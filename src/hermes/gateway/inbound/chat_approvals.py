@@ -75,7 +75,7 @@ class PendingApproval:
         self.expires_at = clock.now() + seconds
         self.idempotency_prefix = f"approval:{secrets.token_hex(16)}"
         self.question = ""
-        """The text of the last message of the question."""
+        """The text of the question's last message. A long question consists of several messages."""
         self.undelivered = 0
         self.delivered_at: float | None = None
         """When all messages of the question were delivered. None until then."""
@@ -294,8 +294,8 @@ class Approvals:
         return f"{pending.outcome} {format_code(pending.name)}"
 
     def _settle(self, pending: PendingApproval, decision: Decision, outcome: str) -> bool:
-        """Pass the decision to the turn, unless one was passed before. Return False if one was, or if the
-        turn no longer waits."""
+        """Pass the decision to the turn. Return False if a decision was passed before, or if the turn no
+        longer waits for one."""
         if pending.outcome is not None:
             return False
         counts = pending.decide(pending.number, decision)

@@ -164,8 +164,8 @@ class Mailbox:
         return min(2 * pause, LONGEST_PAUSE_S)
 
     async def _notify_waiting(self, problem: errors.HermesError) -> bool:
-        """Handle an error because another program holds the lease. Notify the waiting person, once. Return
-        False if no message is waiting."""
+        """Handle `LeaseHeld` or `LeaseLost`: another program works in the conversation. Notify the waiting
+        person, once. Return False if no message is waiting."""
         with suppress(errors.StoreError):
             if not await asyncio.to_thread(self._context.db.inbox.list_waiting, self.chat.key):
                 return False

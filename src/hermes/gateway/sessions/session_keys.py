@@ -2,8 +2,8 @@
 
 A chat is identified by platform, type, chat, thread and participant. The key joins these parts in a
 documented format; `%` and `:` inside a part are escaped. Empty parts are omitted, so a thread of a group and
-a person in the group could get the same key. In that case, the chat that needs a key later gets a longer key,
-which names its parts.
+a person in the group could get the same key. In that case, the chat that gets its key later gets a longer
+one, which names its parts.
 """
 
 from __future__ import annotations

@@ -66,8 +66,8 @@ class SessionLookup:
     def is_shared(self, source: Source, key: str | None = None) -> bool:
         """Return whether everybody in the room shares the session.
 
-        If the settings were changed after the chat was created, its old way of sharing stays. `key`, the
-        chat's key, shows which it is.
+        If the settings were changed after the chat was created, the chat keeps its old way of sharing. `key`,
+        the chat's key, shows which way that is.
         """
         keying = next(
             (keying for keying in (self._keying, *WAYS) if make_chat_key(make_chat(source, keying)) == key),

@@ -29,7 +29,7 @@ log = get_logger(__name__)
 MOST = 1000
 OLDEST_S = 7 * clock.DAY
 EVERY = 100
-"""After this many stored URLs, the old ones are removed."""
+"""The number of URLs that are stored before old URLs are removed again (see `tidy`)."""
 WHOLE_S = 30
 AGAIN = (408, 425)
 PAUSE_S = (1.0, 30.0, 3600.0)
