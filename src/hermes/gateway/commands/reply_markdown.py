@@ -106,7 +106,7 @@ def _format_already_new(context: ReplyContext, reply: replies.AlreadyNew) -> str
 
 
 def _format_undone(_context: ReplyContext, reply: replies.StartUndone) -> str:
-    called = "the conversation before" if reply.row is None else format_name(reply.row)
+    called = "the previous conversation" if reply.row is None else format_name(reply.row)
     return f"↩ {wording.START_UNDONE} Back in {called} ({format_plural(reply.messages, 'message')})."
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 REPLACED = "ⓘ The earlier conversation of this chat was moved to the trash. A new one begins here."
 _numbers = count(1)
-TRASHED = "The conversation before was deleted or moved to the trash, and a new one began."
+TRASHED = "The previous conversation was deleted or moved to the trash, and a new one began."
 
 
 class Chat:
