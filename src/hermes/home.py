@@ -33,8 +33,8 @@ def get_hermes_home() -> Path:
 
 @cache
 def _make_absolute(chosen: str) -> Path:
-    """Return `chosen` as a Path. Each text always gives the same object: a `Path` caches its parts, so
-    comparisons become faster."""
+    """Return `chosen` as a Path. The same text always gives the same object. A `Path` caches its parts, so
+    reusing the object makes comparisons faster."""
     return Path(chosen)
 
 

@@ -222,9 +222,9 @@ class QueryTerms(NamedTuple):
 def make_query_terms(word: str, *, prefix: bool = False) -> QueryTerms:
     """Return the adjacent terms of a typed word or phrase. `prefix` is true if a star followed it.
 
-    The star applies to the token directly before it. In `foo-*` no token is directly before the star, so it
-    has no effect. It has no effect on a spaceless run either, because such a run is always found as a
-    substring.
+    The star applies to the token directly before it. In `foo-*` no token is directly before the star, so the
+    star has no effect. The star has no effect on a spaceless run either, because such a run is always found
+    as a substring.
     """
     plain = _normalise(word)
     tokens, _ = _split_tokens(plain)

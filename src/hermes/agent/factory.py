@@ -208,8 +208,8 @@ class StandardFactory:
 
     @cached_property
     def access(self) -> Access:
-        """The access of tools to the machine. When it is created, this process is protected: other processes
-        can no longer read its memory."""
+        """The access of tools to the machine. Creating it protects this process: other processes can no
+        longer read the memory of this process."""
         from hermes.agent.sandbox.child_environment import list_key_names
         from hermes.agent.sandbox.sandbox import make_unreadable
         from hermes.agent.tools.access import Access, AccessSettings

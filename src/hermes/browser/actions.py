@@ -264,8 +264,8 @@ def _run_each(
     done: list[Conversation],
     stop: threading.Event,
 ) -> Sequence[Conversation]:
-    """Change the conversations one by one, until `stop` is set. Add those that still exist to `done`, and
-    return it."""
+    """Change the conversations one by one, until `stop` is set. Add the conversations that still exist to
+    `done`, and return `done`."""
     for conversation in targets:
         if not stop.is_set() and do(conversation):
             done.append(conversation)  # noqa: PERF401 -- after an error, these were changed

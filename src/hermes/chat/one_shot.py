@@ -30,7 +30,7 @@ TOO_LARGE_HINT = (
     "Save it as a file and ask about the file, shorten it, or use -m with a model with a larger context"
 )
 REPEATED = 60
-"""The maximum width, in terminal cells, of a failed command when the line about its failure repeats it."""
+"""A line that reports a failed command repeats the command up to this width, in terminal cells."""
 
 
 async def ask(

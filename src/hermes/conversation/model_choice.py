@@ -108,8 +108,8 @@ class ModelSelector:
     def restore(self, row: dict[str, Any]) -> None:
         """Select the model that is stored for a conversation, unless the person chose another one.
 
-        Whether the model can be used is known only when it is loaded. If it cannot, loading it leaves a
-        message for `take_notice`.
+        Whether the model can be used is known only when it is loaded. If it cannot be used, loading it leaves
+        a message for `take_notice`.
         """
         model, config = row["model"], row["model_config"]
         if self.wish.model is not None or not model or (self.model is not None and self.model.name == model):

@@ -91,8 +91,8 @@ class DocumentedVerbs(Handle):
         return Sessions(self._read_access()).count(source)
 
     def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
-        """Return the session with this id. If there is none, return the only session whose id begins with it,
-        or None."""
+        """Return the session with this id. If there is none, return the only session whose id begins with
+        this text. Return None if no session matches, or if several match."""
         return Sessions(self._read_access()).resolve_id(session_id_or_prefix)
 
     # ---------------------------------------------------------------- messages

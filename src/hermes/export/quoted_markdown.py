@@ -118,8 +118,8 @@ def _is_closing(found: _Fence | None, fence: _Fence) -> bool:
 def _is_surely_inside(line: str, found: _Fence | None, fence: _Fence) -> bool:
     """Return whether a line certainly belongs to a code block or ends it.
 
-    This is uncertain for an indented code block. It may be in a list, whose indentation is unknown and which
-    ends at a less indented line.
+    This is uncertain for an indented code block: the block may be in a list, whose indentation is unknown and
+    which ends at a less indented line.
     """
     if fence.indent == 0 or not line.strip():
         return True

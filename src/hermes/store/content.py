@@ -82,8 +82,8 @@ def encode(content: object) -> tuple[Any, str]:
 
 
 def decode(content: Any, kind: str | None) -> Any:
-    """Decode the content of a message. A row of another program has no `kind`; its prefix shows whether it is
-    structured."""
+    """Decode the content of a message. In a row of another program, `kind` is None; the prefix of the content
+    then shows whether the content is structured."""
     if isinstance(content, bytes):
         return to_text(content)
     if kind == "text" or not isinstance(content, str) or not content.startswith(JSON_PREFIX):

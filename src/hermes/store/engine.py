@@ -162,7 +162,7 @@ class Engine(Access, Protocol):
         """Rewrite the store and its copies so that no byte of the deleted sessions remains.
 
         If some of the work must be done later, raise StoreBusy after doing the rest. A session without a
-        fingerprint is removed only from the store and its own backups.
+        fingerprint is removed only from the store and from the store's own backups.
         """
 
     def shrink(self, pages_at_once: int = 500) -> Optimized:

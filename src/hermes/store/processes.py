@@ -1,7 +1,7 @@
 """Processes recorded in rows, and whether they are still running.
 
 A process is identified by host, pid and start time, because pids are reused. A process on another host cannot
-be checked, so its lease is respected until it expires.
+be checked, so its lease is respected until the lease expires.
 
 `sessions.process` records the processes that created, reopened or wrote to a session, as a JSON object or a
 list of objects. A record also contains the boot id and the pid namespace, to recognise a reboot and another

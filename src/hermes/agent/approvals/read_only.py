@@ -271,7 +271,7 @@ def _has_known_options(program: Program, arguments: Sequence[Word]) -> bool:
     """Return whether all options are on the list.
 
     This list and the program itself may disagree on whether an option has a value. A value that looks like an
-    option is therefore rejected, and so is such a word after `--`.
+    option is therefore rejected. A word after `--` that looks like an option is rejected too.
     """
     operands: list[str] = []
     words = list(arguments)

@@ -1,9 +1,9 @@
 """Builds the system prompt: the agent's role, its tools, its memory and its surroundings.
 
 The prompt is built once per session, stored and then used unchanged, so that providers can cache it. The same
-inputs give the same text. Text from people, earlier sessions or a project is data. It is put in a fence that
-it cannot close, and the prompt states that it is not an instruction. In a room that several people share, the
-memory belongs to the room and names the author of each entry.
+inputs give the same text. Text from people, earlier sessions or a project is data. Such text is put in a
+fence that it cannot close, and the prompt states that the text is not an instruction. In a room that several
+people share, the memory belongs to the room and names the author of each entry.
 """
 
 from __future__ import annotations

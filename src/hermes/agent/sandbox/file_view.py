@@ -263,8 +263,8 @@ def _find_workspace(directory: Path, person: Path) -> Path:
 
 
 def _list_agent_files(store: Path | None) -> list[Path]:
-    """Return the agent's home, the root of all profiles, and the session database with the files beside it
-    that belong to it."""
+    """Return the agent's home, the root of all profiles, the session database, and the files of the database
+    beside it."""
     from hermes.store.engine_choice import list_own_files
 
     database = (store or home.get_default_db_path()).resolve()

@@ -22,7 +22,7 @@ PATIENCE_S = 7.0
 """How long a process group may take to end after SIGTERM before it is killed. Usually it takes a third of a
 second.
 
-The launcher itself needs some time to kill processes that restart themselves, and this limit is longer. If
+The limit is longer than the time that the launcher itself needs to kill processes that restart themselves. If
 the launcher were killed before it is done, it would leave such processes running, and it would not restore
 changed git settings.
 """

@@ -128,8 +128,8 @@ class SearchFiles:
 async def _run_search(
     program: list[str], environment: dict[str, str], top: Path, context: ToolContext
 ) -> tuple[str, str]:
-    """Run a search. Return its output, and why it was ended early (empty if it was not). It is ended at a
-    limit of time or output, or when the turn is stopped."""
+    """Run a search. It is ended early at a limit of time or output, or when the turn is stopped. Return its
+    output, and the reason if it was ended early, otherwise an empty text."""
     running = RunningCommand("search_files", program, context.cwd, environment, Output(READ, 2_000))
     try:
         for _ in range(SECONDS * 20):

@@ -154,7 +154,7 @@ class PromptLine:
 
     def _make_gate(self) -> question.Gate:
         """Return a gate. If this terminal has answered a cursor position request of a prompt before, the gate
-        waits longer for its response."""
+        waits longer for the response."""
         has_answered = self._session.app.renderer.cpr_support == CPR_Support.SUPPORTED
         return question.Gate(has_answered=has_answered)
 

@@ -34,7 +34,7 @@ EDITING = frozenset(
     {Keys.ControlH, Keys.Delete, Keys.ControlW, Keys.ControlU, Keys.ControlK, Keys.Left, Keys.Right}
     | {Keys.ControlA, Keys.ControlE, Keys.Home, Keys.End, Keys.BracketedPaste, Keys.ControlJ}
 )
-"""Keys other than characters that are kept for the next prompt. They only edit the text of the prompt."""
+"""Keys that are kept for the next prompt in addition to characters. They only edit the text of the prompt."""
 INTERRUPTS = frozenset({Keys.ControlC, Keys.SIGINT})
 
 

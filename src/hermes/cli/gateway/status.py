@@ -80,8 +80,8 @@ def _make_report(settings: GatewaySettings, running: Status | None) -> dict[str,
 
 
 def _list_names(settings: GatewaySettings, running: Status | None) -> list[str]:
-    """Return the platforms that are set up here or run in the gateway. They can differ, because the gateway
-    may run with other environment variables."""
+    """Return the platforms that are set up here, and those that run in the gateway. The two can differ,
+    because the gateway may run with other environment variables."""
     return list(dict.fromkeys((*settings.platforms, *(running.platforms if running else ()))))
 
 

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from hermes.conversation.conversation import Conversation
 
 HITS_WITH_AUDIENCE = 50
-"""The number of hits to read if other people can read the reply. It is larger, because some of the hits may
-not be shown to them."""
+"""The number of hits to read if other people can read the reply. It is larger than the number of hits to
+show, because some of the hits may not be shown to other people."""
 MODELS_OFFERED = 10
 """The number of models to offer if no name is similar to the wrong one."""
 DAYS, MOST_DAYS = 30, 9999

@@ -111,7 +111,7 @@ class Chat:
         """Enter the chat's conversation under its lease, and return its session.
 
         Without `create`, return None if the chat has no live session. If the lease is not held yet, the owner
-        of the conversation and its access to the machine are determined again, because they may have changed.
+        of the conversation and the access to the machine are determined again, because they may have changed.
         """
         if self.epoch is None:
             self.conversation.scope = self._make_scope()

@@ -286,8 +286,8 @@ def _count_edges(bare: str) -> tuple[int, int]:
 
 
 def _match_parentheses(pieces: list[_Piece]) -> list[tuple[int, int]]:
-    """Return, for each piece, how many of its opening and closing parentheses have a partner. If some in a
-    run have none, the outer ones are used as groups."""
+    """Return, for each piece, how many of its opening and closing parentheses have a partner. If some
+    parentheses of a run have no partner, the outer parentheses of the run form groups."""
     opened: list[int | None] = []
     found = [[0, 0] for _ in pieces]
     for number, piece in enumerate(pieces):

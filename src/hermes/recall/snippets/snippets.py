@@ -27,8 +27,8 @@ _ROOM = 1024
 """Number of characters examined in detail. In a longer text, the best stretch of this length is
 found first."""
 _PATIENCE = 32_000_000
-"""Maximum amount of text examined to find that stretch, in characters. A non-ASCII character counts as 16,
-because folding it is slow."""
+"""Maximum amount of text that is examined to find the best stretch, in characters. A non-ASCII character
+counts as 16, because folding it is slow."""
 _ENOUGH = 1_000
 """Maximum number of matches that are compared."""
 _WIDEST, _USUAL = 16, 4

@@ -92,8 +92,8 @@ class Passages:
         return RankedSearch(self._engine).search(phrasings, request, exclude_session=exclude_session)
 
     def segment(self, name: str) -> Segment | None:
-        """Return the session with this id. If there is none, return the only session whose id
-        begins with it."""
+        """Return the session whose id is `name`. If there is none, return the only session whose id begins
+        with `name`. Return None if no session matches, or if several match."""
         known = Sessions(self._engine).resolve_id(name) if name else None
         if known is None:
             return None

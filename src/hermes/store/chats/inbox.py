@@ -186,8 +186,8 @@ def _is_at_work(reader: Reader, entry: InboxEntry, session: str | None, epoch: i
     """Return whether the process that claimed an entry still works on it. `session` and `epoch` belong to the
     caller's lease.
 
-    If the entry was claimed without a lease, its process cannot be checked. It then counts as working, unless
-    the caller has a lease.
+    If the entry was claimed without a lease, its process cannot be checked. The process then counts as
+    working, unless the caller has a lease.
     """
     if entry.epoch is None or entry.session_id is None:
         return epoch is None

@@ -160,8 +160,8 @@ class Outbox:
         `unknown`.
 
         An entry is queued again if its platform recognises the idempotency key, or if `repeatable(payload)`
-        is true. The latter means that a second delivery is not visible, for example because it is an edit of
-        a message.
+        is true. It is true if a second delivery would not be visible, for example because the entry edits a
+        message.
         """
         safe = {check_source(name) for name in check_names("idempotent_platforms", idempotent_platforms)}
         doubtful: dict[int, OutboxEntry] = {}

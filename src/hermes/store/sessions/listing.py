@@ -78,7 +78,8 @@ COUNT = "SELECT kind, archived, source, count(*) FROM sessions"
 BY_KIND = "GROUP BY kind, archived, source"
 COUNTED = " ".join((COUNT, WITH_SUBAGENTS, NAMED, OTHERS, BY_KIND))
 COUNTED_IN_INDEX = " ".join((COUNT, WITH_SUBAGENTS, NAMED, BY_KIND))
-"""The count without the filters of OTHERS, which is the usual case. An index alone answers it."""
+"""The statement that counts without the filters of OTHERS, which is the usual case. It reads only an
+index."""
 # A list shows the newest title of a conversation.
 TITLE = """(SELECT m.title FROM sessions m WHERE m.root_id = sessions.id AND m.trashed_at IS NULL
     AND m.title IS NOT NULL ORDER BY m.started_at DESC, m.id DESC LIMIT 1)"""

@@ -58,8 +58,8 @@ def give_conversation(
 ) -> OwnershipChange:
     """Assign the whole conversation and its subagents to an owner, in the caller's transaction.
 
-    `also_from` lists the former owners from whom the conversation may be taken; None allows any. If the new
-    owner already uses one of the titles, it becomes `title (2)`.
+    `also_from` lists the former owners from whom the conversation may be taken; None allows any. A title that
+    the new owner already uses becomes `title (2)`.
     """
     members = list_with_subagents(writer, session_id)
     rows = {member: writer.row(OWNED, member) or (LOCAL, None) for member in members}

@@ -113,11 +113,12 @@ _NAP_S, _MOST_NAPS = 0.0002, 200_000
 
 
 def interrupted_writes(thread: int) -> list[Ticket]:
-    """Return the writes of `thread` that a signal handler, the caller, has interrupted, the innermost first.
+    """Return the writes of `thread` that a signal handler has interrupted, the innermost first. The caller is
+    that signal handler.
 
     These are the writes whose calls are still on the stack. The call of a write may have ended with an
-    exception while the write is still running in another thread. Wait for such a write, so that its outcome
-    is final when the caller checks whether it was stored.
+    exception while the write is still running in another thread. This function waits for such a write, so
+    that its outcome is final when the caller checks whether it was stored.
     """
     found: list[Ticket] = []
     ticket = writes_at_work.get(thread)

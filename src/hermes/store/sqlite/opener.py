@@ -288,8 +288,8 @@ def _has_log_to_keep(path: Path) -> bool:
 def take_log_away(path: Path) -> None:
     """Remove the log that SQLite created beside a store that was only read.
 
-    A read-only connection leaves the log behind when it is closed. So a writable connection is opened and
-    closed after it.
+    A read-only connection leaves the log behind when it is closed. So a writable connection is then opened
+    and closed, which removes the log.
     """
     with suppress(apsw.Error, OSError, errors.StoreError):
         connection = connect(path)

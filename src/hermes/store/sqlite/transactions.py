@@ -232,10 +232,8 @@ class Transactions:
         )
 
     def _write_beside(self, ticket: Ticket) -> object:
-        """Make the write `ticket` through a separate store.
-
-        It is opened on the same file for this write only.
-        """
+        """Make the write `ticket` through a separate store, which is opened on the same file for this write
+        only."""
         connections = self.connections
         if connections.guard.is_log_removed():  # only the connection of the interrupted frame could save it
             raise self._make_nested_error()

@@ -373,8 +373,8 @@ def _translate_webhook_refusal() -> Iterator[None]:
 def _translate_errors(doing: str, *, repeatable: bool = False) -> Iterator[None]:
     """Translate Telegram errors to `AdapterError`.
 
-    `repeatable` means that the action is idempotent. If its result is unknown, it can then be retried like a
-    failed action.
+    `repeatable` means that the action is idempotent. Even if the result of such an action is unknown, it can
+    be retried like a failed action.
     """
     try:
         yield

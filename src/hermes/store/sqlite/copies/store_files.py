@@ -34,8 +34,9 @@ class StoreFiles:
     def describe_role(self, file: Path, *, is_copy: bool = False) -> str | None:
         """Describe the role of `file` in the store, or return None if it does not belong to the store.
 
-        The file is recognised through any link, and its name even before it exists. `is_copy` means that the
-        file is a copy of a store. Such a file may be in the backup folder.
+        The file is recognised through any link. A name that belongs to the store is recognised even before
+        the file exists. `is_copy` means that the file is a copy of a store. Such a file may be in the backup
+        folder.
         """
         real, number = os.path.realpath(file), identity_of(file)
         role = self._names.get(real) or (None if number is None else self._numbers.get(number))

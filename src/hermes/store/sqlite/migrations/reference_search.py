@@ -98,8 +98,8 @@ def in_transaction(connection: apsw.Connection, work: Callable[[apsw.Connection,
     struck.
 
     After SQLite has met a damaged page, it refuses every further write in the transaction. So the transaction
-    is rolled back, and `work` is called again with `strike=True`. It must then leave the pages of the search
-    tables untouched.
+    is rolled back, and `work` is called again with `strike=True`. `work` must then leave the pages of the
+    search tables untouched.
     """
     try:
         with transaction(connection):

@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 
 class Log:
-    """The frames of a write-ahead log up to its last commit, validated in the same way as SQLite does it."""
+    """The frames of a write-ahead log up to its last commit, validated as SQLite validates them."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -1,8 +1,8 @@
 """Repair of a store: in place if only derived data is damaged, otherwise into a new file that replaces the
 old one.
 
-The damaged file is not written before all readable data is in a verified new file beside it. Then the log of
-the damaged file is checkpointed into it, so that the log can never be applied to the new file. A copy of the
+The damaged file is not written before all readable data is in a verified new file beside it. Then the log is
+checkpointed into the damaged file, so that the log can never be applied to the new file. A copy of the
 damaged file is kept. Last, the new file is renamed to the name of the store, in one step. If the repair is
 killed at any point, either the original or the finished store is in place.
 """

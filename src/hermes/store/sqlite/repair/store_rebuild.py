@@ -1,8 +1,8 @@
 """A new store from the data of a damaged one: every readable row, and a list of the losses.
 
 Message ids are kept. Of a lost row, the indexes may still contain some columns. A lost session is restored
-from them with its id, title, source and times. For a lost message, they show only that it existed, so the
-loss is reported.
+from the indexes with its id, title, source and times. For a lost message, the indexes show only that it
+existed, so the loss is reported.
 """
 
 from __future__ import annotations
@@ -138,10 +138,8 @@ class StoreRebuild:
                     self.lost.append(f"table {layout.name}: it cannot be created again")
 
     def _is_derived(self, name: str) -> bool:
-        """Return whether this table is not copied.
-
-        The new store fills it itself, or it is a virtual table or a shadow table.
-        """
+        """Return whether the table `name` is not copied: the new store fills it itself, or it is a virtual
+        table or a shadow table."""
         return name in self._derived
 
     def _is_foreign(self, name: str) -> bool:

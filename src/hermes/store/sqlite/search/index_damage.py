@@ -45,8 +45,8 @@ def is_truth_whole(connection: apsw.Connection) -> bool:
 def vacuum_unchecked(checking: apsw.Connection) -> bool:
     """Rewrite an encrypted file in which only unused pages are damaged. Return False for any other file.
 
-    A connection that checks the authentication codes of pages cannot even overwrite a damaged page. A connection
-    without this check is used only after all data was read with the check.
+    A connection that checks the authentication codes of pages cannot even overwrite a damaged page. The
+    rewrite therefore uses a connection without this check, after all data was read with the check.
     """
     path = Path(checking.filename)
     key = encryption.find_key(path)

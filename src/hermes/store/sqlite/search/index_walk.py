@@ -53,7 +53,7 @@ store of 70,000 messages.
 DENSE = 0.25
 """A prefix of one or two letters is dense if at least this share of messages matches it.
 
-The newest messages are read before the index is used only for a dense prefix. If the query also has a
+Only for a dense prefix are the newest messages read before the index is used. If the query also has a
 selective condition, the index is used for that condition, and the dense prefix is checked in the texts. Other
 prefixes are fast, because FTS5 merges their postings quickly.
 """

@@ -161,7 +161,8 @@ class Indexer:
 
     @contextmanager
     def _indexing(self) -> Iterator[bool]:
-        """Yield whether no other thread or process is indexing. Two indexers would compete for the same rows."""
+        """Yield True if no other thread or process is indexing, and mark this thread as the indexer during
+        the block. Otherwise yield False. Two indexers would compete for the same rows."""
         alone = self._at_work.acquire(blocking=False)
         try:
             first = alone and self._connections.writer_queue.start_indexing()

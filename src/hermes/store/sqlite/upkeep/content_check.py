@@ -32,7 +32,7 @@ FORMAT_AT, LOG_FORMAT = 18, 2
 LARGE_LOG = 64_000_000
 """If the log is larger than this, a reader blocks its checkpoints.
 
-Otherwise, checkpoints keep it below a quarter of this size.
+Without such a reader, checkpoints keep the log below a quarter of this size.
 """
 LARGE_TAIL = 1_000
 MANY_FREE = 0.25

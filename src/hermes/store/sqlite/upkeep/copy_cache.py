@@ -60,7 +60,8 @@ def find_folder() -> Path:
 
 
 def name_copy(store: Path) -> Path:
-    """Return the path for a copy of the store in its current state. It changes when the store changes."""
+    """Return the path for a copy of the store in its current state. The path changes when the store
+    changes."""
     return find_folder() / f"{store.stem}{_identify_state(store)}"
 
 

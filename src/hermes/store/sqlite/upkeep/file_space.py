@@ -60,7 +60,7 @@ def _merge_index(step: Callable[[Callable[[SqliteWriter], bool]], bool], merge_s
 def _merge_some(writer: SqliteWriter, merge_some: LiteralString, pages: int) -> bool:
     """Merge some pages.
 
-    Return whether there was something to merge, which shows in FTS5 changing more than one row.
+    Return whether there was something to merge. This is so if FTS5 changed more than one row.
     """
     run(writer.raw, "PRAGMA secure_delete=FAST")  # as `index.follow` does, and for the same reason
     try:

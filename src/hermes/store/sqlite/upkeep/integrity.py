@@ -186,7 +186,7 @@ def _matches_index(
 ) -> bool:
     """Return whether the index entry of the row `rowid` matches `texts`.
 
-    It must have the right number of terms, and contain the longest ones.
+    The entry must have the right number of terms, and it must contain the longest of them.
     """
     sizes, holds = reader.value(queries[0], rowid), queries[1]
     terms = [list_tokens(text) for text in texts]

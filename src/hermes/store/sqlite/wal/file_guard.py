@@ -86,7 +86,7 @@ class Guard:
         return self._is_held
 
     def hold(self) -> None:
-        """Acquire the locks. Call this once the file is in WAL mode and its shared memory exists."""
+        """Acquire the locks. The file must be in WAL mode, and its shared memory must exist."""
         if self._is_held:
             return
         self._is_held = True

@@ -329,7 +329,8 @@ def _decide(guard: file_guard.Guard, store: ConnectionSet, *, committed: bool) -
 
 
 def _has_commit(guard: file_guard.Guard, index: LogIndex) -> bool:
-    """Return whether the index now in place describes the same log as `index`, with its last commit."""
+    """Return whether the index now in place describes the same log as `index`, with at least as many
+    frames."""
     descriptor = guard.hold_descriptor(guard.index_name, os.O_RDONLY)
     other = read_index(descriptor)
     return other is not None and other.salts == index.salts and other.frames >= index.frames
@@ -338,7 +339,7 @@ def _has_commit(guard: file_guard.Guard, index: LogIndex) -> bool:
 def _has_successor(guard: file_guard.Guard, store: ConnectionSet, observed: int) -> bool:
     """Return whether another program has opened the database file without the removed log.
 
-    It may have changed the file.
+    Such a program may have changed the file.
     """
     try:
         if os.stat(guard.log_name).st_size:

@@ -25,7 +25,8 @@ BESIDE_COPY = (*SIDECARS, KEY_NOTE)
 
 
 def find_read_only(path: Path) -> list[str]:
-    """Return the log and the index, if the store is writable but their owner may not write to them."""
+    """Return those of the log and the index that their owner may not write to. If the store itself is not
+    writable, return an empty list."""
     found = [name for name in _names(path) if not _can_be_written(name)]
     try:
         return found if found and os.stat(path).st_mode & stat.S_IWUSR else []
