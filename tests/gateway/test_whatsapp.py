@@ -1,5 +1,5 @@
-"""WhatsApp identifies a person by telephone number or by LID. If it is known which two belong together, both
-mean the same person."""
+"""WhatsApp identifies a person by telephone number or by LID. If it is known that a number and a LID belong
+together, both mean the same person."""
 
 from __future__ import annotations
 

@@ -103,8 +103,8 @@ class Worker:
 
     @staticmethod
     def drop(row: dict[str, Any], *counts: str) -> dict[str, Any]:
-        """Return a row of a list without what the previous version took from the last segment alone: counts of
-        conversations, and the title and preview of a continued one."""
+        """Return a row of a list without the values that the previous version took from the last segment
+        alone: counts of conversations, and the title and preview of a continued conversation."""
         names = (*counts, "title", "preview") if "_lineage_root_id" in row else counts
         return {name: value for name, value in row.items() if name not in names}
 

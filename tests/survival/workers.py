@@ -741,8 +741,8 @@ def _tell_if_stuck(stop: threading.Event, seconds: float) -> None:
 
 
 def interrupted_everywhere(path: str, last: int, crowd: bool) -> dict[str, Any]:
-    """Interrupt an append at every line of the write path in turn. After each, other threads must still be
-    able to write.
+    """Interrupt an append at every line of the write path in turn. After each interruption, other threads
+    must still be able to write.
 
     A signal handler can run between any two lines. Waiting until chance has produced each case would take
     years.

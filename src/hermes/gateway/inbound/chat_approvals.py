@@ -80,7 +80,7 @@ class PendingApproval:
         self.delivered_at: float | None = None
         """When all messages of the question were delivered. None until then."""
         self.message_id: str | None = None
-        """The platform id of the last message of the question."""
+        """The platform id of the question's last message."""
         self.fate_known = asyncio.Event()
         self.over = asyncio.Event()
         self.outcome: str | None = None

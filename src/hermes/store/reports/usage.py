@@ -29,8 +29,8 @@ MOST_TOKENS = 2**40
 """The highest token count that is accepted. No call uses more, and with this limit sums stay exact
 integers."""
 ROUNDING = 1e-9
-"""Differences between sums of costs below this number of dollars are ignored. They come from the order of
-addition."""
+"""If two sums of costs differ by less than this number of dollars, the difference is ignored. Such
+differences come from the order of addition."""
 
 INSERT = """INSERT INTO model_usage (session_id, at, model, provider, base_url, purpose, input_tokens, output_tokens,
         cache_read_tokens, cache_write_tokens, reasoning_tokens, estimated_cost_usd, actual_cost_usd, cost_status,
