@@ -95,6 +95,7 @@ class Answer(NamedTuple):
     done: bool = False
     silent: bool = False
     """If true, the server does not respond and keeps the connection open."""
+    headers: dict[str, str] | None = None
 
 
 def refusal(code: int, description: str, **parameters: Any) -> Answer:
@@ -708,8 +709,8 @@ def _buttons(asked: Json) -> tuple[tuple[str, str], ...]:
 
 def _response(answer: Answer) -> Response:
     if isinstance(answer.body, bytes):
-        return Response(answer.body, answer.status or 500)
-    return JSONResponse(answer.body, answer.status)
+        return Response(answer.body, answer.status or 500, answer.headers)
+    return JSONResponse(answer.body, answer.status, answer.headers)
 
 
 def _user(person: Person) -> Json:

@@ -40,6 +40,7 @@ from tests.gateway.telegram_server import (
     KICKED,
     SILENT_AFTER,
     TWO_POLLS,
+    Answer,
     Chat,
     Json,
     Person,
@@ -717,7 +718,22 @@ async def test_what_certainly_did_not_arrive(server: TelegramServer, adapter: Te
         await adapter.send(to, "hello", idempotency_key="1")
 
 
-@pytest.mark.parametrize("answer", [CUT, CUT_AFTER, INTERNAL, BAD_GATEWAY])
+@pytest.mark.parametrize("answer", [INTERNAL, BAD_GATEWAY, Answer(503, b"overloaded"), Answer(504)])
+async def test_a_failure_of_the_server_is_no_delivery(
+    server: TelegramServer, adapter: Telegram, answer: Answer
+) -> None:
+    to = private(server.person("Alice"))
+    server.will("sendMessage", answer, answer._replace(headers={"Retry-After": "7"}))
+    with pytest.raises(Unreachable, match=f"status {answer.status}$"):
+        await adapter.send(to, "hello", idempotency_key="1")
+    with pytest.raises(RateLimited) as limited:
+        await adapter.send(to, "hello", idempotency_key="1")
+    assert limited.value.seconds == 7
+    assert await adapter.send(to, "hello", idempotency_key="1")
+    assert len(server.sent) == 1
+
+
+@pytest.mark.parametrize("answer", [CUT, CUT_AFTER])
 async def test_what_may_have_arrived(server: TelegramServer, adapter: Telegram, answer: Any) -> None:
     to = private(server.person("Alice"))
     server.will("sendMessage", answer)

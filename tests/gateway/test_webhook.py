@@ -220,11 +220,11 @@ def test_what_is_missing_or_wrong_is_one_clear_line(more: dict[str, Any], line: 
     assert str(caught.value).startswith(line)
 
 
-def test_it_is_an_adapter_that_promises_nothing_about_seeing_things_once(folder: Path) -> None:
+def test_it_is_an_adapter_whose_messages_may_be_sent_again(folder: Path) -> None:
     adapter: Adapter = Webhook(PlatformSettings("webhook", more={"secret": SECRET}), folder)
     assert (adapter.name, adapter.capabilities.idempotent, adapter.capabilities.edits) == (
         "webhook",
-        False,
+        True,
         False,
     )
     assert adapter.measure("ä" * 3) == 3
@@ -880,6 +880,8 @@ async def test_what_a_receiver_refuses_is_tried_again_only_where_that_helps(core
         (408, {}, Unreachable),
         (429, {"Retry-After": "7"}, RateLimited),
         (503, {"Retry-After": "7"}, RateLimited),
+        (502, {"Retry-After": "7"}, RateLimited),
+        (502, {"Retry-After": "soon"}, Unreachable),
         (400, {}, Undeliverable),
         (404, {}, Undeliverable),
         (410, {}, Undeliverable),

@@ -118,10 +118,12 @@ class CalledBack(Asking):
     """A program that receives answers at a callback address. It can be unavailable when an answer arrives."""
 
     can = Asking.can | {stage.LATER, stage.LIMITS, stage.SWALLOWS, stage.RECONNECTS}
+    idempotent = True
 
     def __init__(self) -> None:
         super().__init__()
         self._limits = self._swallows = 0
+        self._keys: set[str] = set()
         self._closing = threading.Event()
         self._callback = reserve_port()
         self.come_back()
@@ -161,11 +163,17 @@ class CalledBack(Asking):
         self.go_down()
         super().close()
 
-    def called_back(self, told: Json) -> int:
-        """Handle a callback of the gateway. Return the HTTP status to respond with; 0 means no response."""
+    def called_back(self, told: Json, key: str) -> int:
+        """Handle a callback of the gateway. Return the HTTP status to respond with; 0 means no response.
+
+        A callback with a known idempotency key is ignored, as the documentation advises.
+        """
         if self._limits:
             self._limits -= 1
             return 429
+        if key in self._keys:
+            return 204
+        self._keys.add(key)
         self._shown.append(Shown(told["chat"], told["thread"], told["reply"]))
         if self._swallows:
             self._swallows -= 1
@@ -182,7 +190,7 @@ def _receiver(at: CalledBack) -> type[BaseHTTPRequestHandler]:
     class Receiver(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             data = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status = at.called_back(data)
+            status = at.called_back(data, self.headers["Idempotency-Key"])
             if status == 0:
                 return
             self.send_response(status)

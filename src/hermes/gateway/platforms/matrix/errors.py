@@ -14,6 +14,7 @@ from aiohttp import ClientError
 from nio import ErrorResponse, LocalProtocolError
 
 from hermes.gateway.adapter import AdapterError, Misconfigured, RateLimited, Undeliverable, Unreachable
+from hermes.gateway.http.retry_after import parse_retry_after
 
 _PATIENCE = 60.0
 """Default timeout of a request, in seconds."""
@@ -52,12 +53,18 @@ async def call_server(call: Awaitable[Any], doing: str, *, within: float = _PATI
 
 
 def translate_refusal(answer: ErrorResponse, doing: str) -> AdapterError:
-    status = getattr(answer.transport_response, "status", None) or 0
+    response = answer.transport_response
+    status = getattr(response, "status", None) or 0
+    wait = (answer.retry_after_ms or 0) / 1000 or (
+        parse_retry_after(response.headers.get("Retry-After")) if response is not None else None
+    )
     description = f"matrix: {doing}: {answer.status_code or status} {answer.message}"
     if answer.status_code == "M_LIMIT_EXCEEDED" or status == 429:
-        return RateLimited(description, (answer.retry_after_ms or 0) / 1000 or _LIMITED_FOR)
+        return RateLimited(description, wait or _LIMITED_FOR)
     if answer.status_code in ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"):
         return SignedOut(description, soft=bool(answer.soft_logout))
     if answer.status_code == "M_USER_DEACTIVATED":
         return Misconfigured(description)
-    return Undeliverable(description) if 400 <= status < 500 else Unreachable(description)
+    if 400 <= status < 500:
+        return Undeliverable(description)
+    return RateLimited(description, wait) if wait else Unreachable(description)

@@ -51,6 +51,7 @@ from hermes.gateway.adapter import (
     Undeliverable,
     Unreachable,
 )
+from hermes.gateway.http.retry_after import parse_retry_after
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.platform_options import read_options
 from hermes.gateway.platforms.telegram.declaration import TelegramOptions
@@ -97,7 +98,14 @@ class Telegram:
             raise Misconfigured("Telegram needs a bot token: set TELEGRAM_BOT_TOKEN.")
         # httpx logs every URL, and the URL contains the token.
         logging.getLogger("httpx").setLevel(logging.WARNING)
-        self._request = HTTPXRequest(64, PATIENCE, PATIENCE, PATIENCE, pool_timeout=PATIENCE)
+        self._request = HTTPXRequest(
+            64,
+            PATIENCE,
+            PATIENCE,
+            PATIENCE,
+            pool_timeout=PATIENCE,
+            httpx_kwargs={"event_hooks": {"response": [_raise_server_failure]}},
+        )
         base_url, file_url = api_addresses(options.base_url)
         self._bot = Bot(options.bot_token, base_url, file_url, self._request, self._request)
         self._everything = options.respond == "all"
@@ -395,10 +403,24 @@ def _translate_error(error: TelegramError, doing: str, repeatable: bool) -> Adap
             return Undeliverable(line)
         case NetworkError() if error.message.lower().startswith(_TOO_MANY):  # without a retry time
             return RateLimited(line, 1.0)
+        case NetworkError() if isinstance(failure := error.__cause__, httpx.HTTPStatusError):
+            line = f"Telegram could not {doing}: status {failure.response.status_code}"
+            wait = parse_retry_after(failure.response.headers.get("Retry-After"))
+            return Unreachable(line) if wait is None else RateLimited(line, wait)
         case _ if repeatable or isinstance(error.__cause__, _NEVER_SENT):
             return Unreachable(line)
         case _:
             return DeliveryUnknown(line)
+
+
+async def _raise_server_failure(response: httpx.Response) -> None:
+    """Raise `HTTPStatusError` for a 5xx response. The library would keep neither its status nor its headers.
+
+    Such a response counts as not delivered. It comes from Telegram's front end, which could not pass the
+    request on, or from the API server before it has sent the message.
+    """
+    if response.is_server_error:
+        raise httpx.HTTPStatusError("server error", request=response.request, response=response)
 
 
 def _parse_seconds(wait: int | timedelta) -> float:

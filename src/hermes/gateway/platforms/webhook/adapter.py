@@ -72,10 +72,9 @@ class WaitingRequest(NamedTuple):
 
 class Webhook:
     name = "webhook"
-    # A receiver may deduplicate by the idempotency key, but the gateway cannot rely on it.
-    capabilities = Capabilities(
-        max_length=1_000_000, edits=False, idempotent=False, allows_many_replies=False
-    )
+    # A callback is sent again with the same `Idempotency-Key`, by which its receiver recognises it (as
+    # documented). An answer in a response cannot arrive twice, because the request ends with its response.
+    capabilities = Capabilities(max_length=1_000_000, edits=False, idempotent=True, allows_many_replies=False)
 
     def __init__(self, settings: PlatformSettings, folder: Path) -> None:
         options = read_options(WebhookOptions, settings)

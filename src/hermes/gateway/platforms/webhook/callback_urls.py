@@ -21,6 +21,7 @@ from hermes import clock, home
 from hermes.atomic_files import clear_partials, replace_file
 from hermes.gateway.adapter import DeliveryUnknown, RateLimited, Undeliverable, Unreachable
 from hermes.gateway.http.address_rules import AllowedHosts
+from hermes.gateway.http.retry_after import parse_retry_after
 from hermes.gateway.inbound_events import Source
 from hermes.logs import get_logger
 
@@ -32,8 +33,8 @@ EVERY = 100
 """The number of URLs that are stored before old URLs are removed again (see `tidy`)."""
 WHOLE_S = 30
 AGAIN = (408, 425)
-PAUSE_S = (1.0, 30.0, 3600.0)
-"""The shortest, the default and the longest pause after a rate-limit response, in seconds."""
+LIMITED_S = 30.0
+"""Seconds to wait after a rate-limit response that does not say how long."""
 
 
 class Callbacks:
@@ -116,13 +117,9 @@ async def post_callback(
     if 200 <= status < 300:
         return
     line = f"{where} responded with status {status}"
-    if status == 429 or (status == 503 and pause):
-        raise RateLimited(line, _parse_retry_after(pause))
+    wait = parse_retry_after(pause)
+    if status == 429 or (wait is not None and (status >= 500 or status in AGAIN)):
+        raise RateLimited(line, LIMITED_S if wait is None else wait)
     if status >= 500 or status in AGAIN:
         raise Unreachable(line)
     raise Undeliverable(line)
-
-
-def _parse_retry_after(text: str) -> float:
-    shortest, usual, longest = PAUSE_S
-    return min(max(float(text), shortest), longest) if text.isascii() and text.isdigit() else usual
