@@ -129,6 +129,12 @@ class Chat:
     def answer_approval(self, context: ChatCommandContext, words: str, *, allowed: bool) -> str:
         return NOTHING_WAITS
 
+    async def take_unknown(self) -> str | None:
+        return None
+
+    async def drop_queued(self) -> int:
+        return 0
+
     # For the conversation
 
     async def begin(self) -> str:

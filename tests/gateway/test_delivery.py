@@ -130,6 +130,30 @@ async def test_what_may_have_arrived_is_not_sent_twice_but_told_once(
         assert await gateway.asks(ANN, "/resend") == ["you said: hello"]
 
 
+async def test_what_is_in_doubt_is_sent_again_and_no_other_answer() -> None:
+    async with LocalGateway() as gateway:
+        gateway.platform.fail("send", DeliveryUnknown("no answer came"))
+        assert await gateway.asks(ANN, "first") == [UNKNOWN]
+        assert await gateway.asks(ANN, "second") == ["you said: second"]
+        assert await gateway.asks(ANN, "/resend") == ["you said: first"]
+        assert await gateway.asks(ANN, "/resend") == ["you said: second"]
+        assert "unknown" not in states(gateway)
+
+
+async def test_stop_gives_up_what_is_not_sent_yet() -> None:
+    async with LocalGateway(platform=Platform(can=Capabilities(max_length=100))) as gateway:
+        gateway.platform.fail("send", Unreachable("no net"), times=1)
+        await gateway.says(ANN, " ".join(f"word{number}" for number in range(60)))
+        await gateway.until(lambda: gateway.platform.calls_of("send") and "sending" not in states(gateway))
+        parts = states(gateway).count("queued")
+        await gateway.says(ANN, "/stop")
+        gateway.app.delivery.retry_now("telegram")
+        await gateway.quiet()
+        assert gateway.heard(ANN) == [f"⏹ {parts} messages will not be sent."]
+        assert states(gateway) == ["failed"] * parts + ["sent"]
+        assert await gateway.asks(ANN, "hello") == ["you said: hello"]
+
+
 async def test_that_a_notice_is_in_doubt_is_not_told() -> None:
     async with LocalGateway() as gateway:
         gateway.platform.fail("send", DeliveryUnknown("no answer came"), times=2)

@@ -118,6 +118,12 @@ class CommandChat(ReplyChat, Protocol):
     def subagents(self) -> Subagents:
         """The running subagents of all conversations of this process."""
 
+    async def take_unknown(self) -> str | None:
+        """Return the messages of which it is unknown whether they arrived, to be sent again, or None."""
+
+    async def drop_queued(self) -> int:
+        """Give up the messages to this chat that are not sent yet. Return their number."""
+
     def answer_approval(self, context: ChatCommandContext, words: str, *, allowed: bool) -> str:
         """Answer an approval request. Return the reply for the person."""
 

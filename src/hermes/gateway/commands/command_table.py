@@ -10,7 +10,7 @@ from hermes import errors
 from hermes.conversation.commands import shared_commands
 from hermes.conversation.commands.command_types import AnyCommand, split_command
 from hermes.conversation.commands.wording import describe_unknown
-from hermes.gateway.commands import chat_settings, why
+from hermes.gateway.commands import chat_settings, outgoing, why
 from hermes.gateway.commands.chat_surface import run_core_command
 from hermes.gateway.commands.command_context import ChatCommandContext, CommandReply
 from hermes.gateway.commands.reply_markdown import NOT_FOUND, format_line, format_reply
@@ -78,6 +78,8 @@ async def run_command(command: FoundCommand, context: ChatCommandContext) -> Com
     try:
         if own is not None:
             return await own.run(context, command.words)
+        if command.name in outgoing.EXTENDED:
+            return await outgoing.EXTENDED[command.name](context, command.words)
         if shared is not None:
             return await format_reply(context, await run_core_command(shared, context, command.words))
         return CommandReply(format_line(describe_unknown(command.name, BY_NAME)))

@@ -251,6 +251,12 @@ class Chat:
     async def post(self, text: str, idempotency_key: str, *, silent: bool = False) -> None:
         await self.prepare_post(text, idempotency_key, silent=silent)()
 
+    async def take_unknown(self) -> str | None:
+        return await self._context.delivery.take_unknown(self.key)
+
+    async def drop_queued(self) -> int:
+        return await self._context.delivery.drop_queued(self.key)
+
     @property
     def reply_to(self) -> str | None:
         """The id of the message to reply to in a group, so that people see whom the answer is for. None in a

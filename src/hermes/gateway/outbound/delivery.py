@@ -45,6 +45,8 @@ UNKNOWN = (
     "◌ I was interrupted while I sent my last message, and cannot tell whether it arrived."
     " If you miss it, `/resend` shows it again."
 )
+NOTICE = "unknown:"
+"""The idempotency keys of the notices about unknown deliveries begin with this."""
 NOTED = "I was interrupted while I sent a message. It is unknown whether it arrived."
 
 
@@ -132,6 +134,28 @@ class Delivery:
         The message must consist of one part and must be posted after this call.
         """
         self._watchers[f"{idempotency_key}/0"] = callback
+
+    async def drop_queued(self, key: str) -> int:
+        """Give up the messages of a chat that wait to be sent. Return their number."""
+        dropped = await asyncio.to_thread(self._db.outbox.drop_queued, key, "stopped in the chat")
+        for idempotency_key in dropped:
+            self._settle(idempotency_key, "failed")
+        return len(dropped)
+
+    async def take_unknown(self, key: str) -> str | None:
+        """Return the messages of a chat of which it is unknown whether they arrived, as one text, or None.
+
+        The caller sends the text. The messages are then no longer unknown.
+        """
+        outbox = self._db.outbox
+        entries = [
+            entry
+            for entry in await asyncio.to_thread(outbox.list_unknown, key)
+            if not entry.idempotency_key.startswith(NOTICE)
+        ]
+        for entry in entries:
+            await asyncio.to_thread(outbox.mark_sent, entry.id)
+        return "\n\n".join(str(entry.payload["text"]) for entry in entries) or None
 
     def is_busy(self, key: str) -> bool:
         """Return whether a delivery to the chat is running or waiting for a retry."""
@@ -319,13 +343,13 @@ class Delivery:
 
         If the delivery of such a notice is itself unknown, that is not reported.
         """
-        if entry.idempotency_key.startswith("unknown:"):
+        if entry.idempotency_key.startswith(NOTICE):
             return
         log.warning("unknown whether message %s to %s arrived", entry.id, entry.platform)
         key = entry.session_key
         message = OutgoingMessage(OutgoingMessage.from_dict(entry.payload).to, UNKNOWN)
         await until_stored(lambda: asyncio.to_thread(incidents.add_incident, self._db, key, NOTED))
-        await until_stored(lambda: self.post(key, message, f"unknown:{entry.id}", entry.session_id))
+        await until_stored(lambda: self.post(key, message, f"{NOTICE}{entry.id}", entry.session_id))
 
     def _settle(self, idempotency_key: str, state: str, message_id: str | None = None) -> None:
         """Report the final state of a delivery to its watcher."""

@@ -43,6 +43,7 @@ WAITING = " ".join(
         "AND state <> 'sent' AND state IN ('queued', 'sending') ORDER BY id",
     )
 )
+UNKNOWN = " ".join((ENTRIES, "WHERE session_key = ? AND state <> 'sent' AND state = 'unknown' ORDER BY id"))
 COUNT_WAITING = "SELECT count(*) FROM outbox WHERE state <> 'sent' AND state IN ('queued', 'sending')"
 UNDER_WAY = " ".join((ENTRIES, "WHERE state <> 'sent' AND state = 'sending' ORDER BY id"))
 # A retried entry keeps its place in its chat, but the entries of other chats go first.
@@ -62,6 +63,9 @@ SENT = """UPDATE outbox SET state = 'sent', platform_message_id = ?, error = NUL
 NOT_SENT = """UPDATE outbox SET state = ?, error = ?, changed_at = ?
     WHERE id = ? AND state = 'sending' AND error = ?"""
 SETTLE = "UPDATE outbox SET state = ?, error = NULL, changed_at = ? WHERE id = ?"
+# The text is in the conversation; the key stays, so that the message is not queued again.
+DROP = """UPDATE outbox SET state = 'failed', error = ?, payload_json = '{}', changed_at = ?
+    WHERE session_key = ? AND state <> 'sent' AND state = 'queued' RETURNING idempotency_key"""
 FORGET = "DELETE FROM outbox WHERE state IN ('sent', 'unknown', 'failed') AND changed_at < ?"
 
 
@@ -184,6 +188,23 @@ class Outbox:
         """Return the entries that are queued or being sent, oldest first."""
         with self._engine.read() as reader:
             return [_make_entry(row) for row in reader.rows(WAITING, session_key, session_key)]
+
+    def list_unknown(self, session_key: str) -> list[OutboxEntry]:
+        """Return the entries of a chat of which it is unknown whether they were delivered, oldest first."""
+        key = require_text("session_key", session_key)
+        with self._engine.read() as reader:
+            return [_make_entry(row) for row in reader.rows(UNKNOWN, key)]
+
+    def drop_queued(self, session_key: str, error: str) -> list[str]:
+        """Give up the entries of a chat that are not being sent. Return their idempotency keys."""
+        key, why = require_text("session_key", session_key), require_text("error", error)[:LONGEST_ERROR]
+        dropped: set[str] = set()
+
+        def work(writer: Writer) -> list[str]:
+            dropped.update(str(row[0]) for row in writer.rows(DROP, why, clock.now(), key))
+            return sorted(dropped)
+
+        return self._engine.write(work)
 
     def count_waiting(self) -> int:
         """Return the number of entries that are queued or being sent."""

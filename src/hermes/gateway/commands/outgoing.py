@@ -1,0 +1,39 @@
+"""Shared commands that on a platform also concern the outbox: `/resend` and `/stop`."""
+
+from __future__ import annotations
+
+from hermes.conversation.commands import shared_commands
+from hermes.conversation.commands.command_types import SharedCommand
+from hermes.gateway.commands.chat_surface import run_core_command
+from hermes.gateway.commands.command_context import ChatCommandContext, CommandReply
+from hermes.gateway.commands.reply_markdown import format_reply
+from hermes.text import format_count
+
+_RESEND: SharedCommand = shared_commands.BY_NAME["resend"]
+_STOP: SharedCommand = shared_commands.BY_NAME["stop"]
+
+
+async def resend(context: ChatCommandContext, words: str) -> CommandReply:
+    """Send again what may not have arrived. If everything arrived, send the last answer again."""
+    unknown = await context.chat.take_unknown()
+    return CommandReply(unknown) if unknown is not None else await _run_shared(_RESEND, context, words)
+
+
+async def stop(context: ChatCommandContext, words: str) -> CommandReply:
+    """Stop the turn, and give up the messages that are not sent yet, such as the rest of a long answer."""
+    dropped = await context.chat.drop_queued()
+    if not dropped:
+        return await _run_shared(_STOP, context, words)
+    line = f"⏹ {format_count(dropped, 'message')} will not be sent."
+    if context.chat.working_since is None:
+        return CommandReply(line)
+    reply = await _run_shared(_STOP, context, words)
+    return reply._replace(text=f"{reply.text}\n{line}")
+
+
+async def _run_shared(command: SharedCommand, context: ChatCommandContext, words: str) -> CommandReply:
+    return await format_reply(context, await run_core_command(command, context, words))
+
+
+EXTENDED = {_RESEND.name: resend, _STOP.name: stop}
+"""The functions that run these commands on a platform, by name."""
