@@ -73,7 +73,7 @@ def insert_row(db: SessionDB, sql: str, *values: object) -> int:
 
 @contextmanager
 def hold_transaction(db: SessionDB) -> Iterator[None]:
-    """Keep a transaction of this store open while the block runs. It changes nothing."""
+    """Keep an empty write transaction of this store open while the block runs."""
     begun, ended = threading.Event(), threading.Event()
 
     def work(_: Writer) -> None:

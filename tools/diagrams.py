@@ -31,7 +31,7 @@ FOLDERS = {
     "recall": "search and ranking",
     "insights": "usage and costs",
     "export": "formats and the writer",
-    "store": "sessions, messages and what follows from them; the engine behind a seam",
+    "store": "sessions, messages and what follows from them; the engine behind an interface",
     "config": "every setting, declared once",
 }
 """A short description of each folder in the contract."""

@@ -1,4 +1,4 @@
-"""For any stored messages, the request is a conversation that providers accept."""
+"""For any stored messages, the request to the model has a sequence of messages that providers accept."""
 
 from __future__ import annotations
 

@@ -366,7 +366,7 @@ def _iterate_odd_calls(value: object) -> Iterable[tuple[str, object]]:
 
 
 def _get_skill_name(arguments: object) -> str | None:
-    """Return the argument `name`. `arguments` is an object or its JSON text."""
+    """Return the argument `name`. `arguments` is a dictionary or its JSON text."""
     if isinstance(arguments, msgspec.Raw):
         arguments = from_json(bytes(arguments).decode(), None)
     if isinstance(arguments, str):

@@ -206,8 +206,8 @@ def _make_completed(turn: Turn, answer: Answer, about: Mapping[str, Any]) -> dic
 
 
 def describe_incomplete(reason: str | None) -> dict[str, Any]:
-    """Return the field with the reason why an answer is incomplete, or an empty dictionary if the answer is
-    complete."""
+    """Return the field `incomplete_details` for an answer that was cut by the token limit or by a content
+    filter. For any other `reason`, return an empty dictionary."""
     cause = {LENGTH: "max_output_tokens", FILTERED: "content_filter"}.get(normalize_reason(reason) or "")
     return {"incomplete_details": {"reason": cause}} if cause else {}
 

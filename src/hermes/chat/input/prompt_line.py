@@ -81,8 +81,8 @@ class PromptLine:
             input=keyboard,
             output=output,
         )
-        self._session.app.key_processor.after_key_press += self._forget_answer
-        self._session.default_buffer.on_text_changed += self._forget_answer
+        self._session.app.key_processor.after_key_press += self._accept_enter_again
+        self._session.default_buffer.on_text_changed += self._accept_enter_again
         self._output = output
         self._gate: question.Gate | None = None
         self._is_dumb = output is None and is_dumb_terminal()
@@ -158,9 +158,9 @@ class PromptLine:
         has_answered = self._session.app.renderer.cpr_support == CPR_Support.SUPPORTED
         return question.Gate(has_answered=has_answered)
 
-    def _forget_answer(self, _: object) -> None:
-        """Stop ignoring Enter after the first key typed at this prompt. Keys typed before the prompt was
-        drawn do not count."""
+    def _accept_enter_again(self, _: object) -> None:
+        """Accept Enter again, because a key was typed at this prompt. Keys typed before the prompt was drawn
+        have no effect."""
         if self._is_dumb or self._session.app.renderer.last_rendered_screen is not None:
             self._ignores_enter_until = 0.0
 

@@ -166,7 +166,7 @@ def _describe_failure(spoken: Sequence[Row]) -> str | None:
 
 
 def _describe_to_do(spoken: Sequence[Row]) -> str | None:
-    """Describe the unfinished to-do items. The list is the last result of the todo tool."""
+    """Describe the unfinished to-do items. The to-do list is the last result of the todo tool."""
     last = next((row for row in reversed(spoken) if row.get("tool_name") == Todo.name), {})
     items = parse_items(format_row_text(last))
     undone = [item for item in items if item.status != "completed"]

@@ -51,8 +51,8 @@ log = get_logger(__name__)
 LARGE_CACHE = "PRAGMA cache_size=-8000"
 """A page cache of 8 MB.
 
-Ranking looks up the length of every match. With SQLite's default of 2 MB, each search read most pages again
-from the file.
+Ranking looks up the length of every matching text. SQLite's default of 2 MB is too small for that: each search
+would read most pages from the file again.
 """
 UNREADABLE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError)
 EXIT_S, EXIT_NAP_S = 2.0, 0.001
