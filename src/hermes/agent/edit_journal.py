@@ -68,7 +68,7 @@ class FileState(NamedTuple):
 def read_state(path: Path) -> FileState:
     """Return the state of a file by its real path. Content larger than `LARGEST` is hashed but not returned.
 
-    If the file or a folder above it has become a link, there is no regular file at this path any more.
+    If a link has replaced the file or a folder above it, the state is `NOT_A_FILE`.
     """
     if os.path.realpath(path.parent) != str(path.parent):
         return FileState(NOT_A_FILE, None, None)

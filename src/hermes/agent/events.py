@@ -123,8 +123,8 @@ class Note(NamedTuple):
 
     text: str
     hint: str = ""
-    """What the person can do about the notice with a command on the machine. Chat platforms do not show the
-    hint, because a command cannot be run there."""
+    """Advice that belongs to the notice and names a command to run on the machine. Chat platforms do not show
+    the hint, because the command cannot be run there."""
 
 
 class Moved(NamedTuple):

@@ -53,10 +53,8 @@ def make_standard_components(*, is_job: bool = False) -> AgentComponents:
 
 
 def list_inferior_models(settings: Settings) -> set[str]:
-    """Return the models whose titles and summaries are worse than those that are made without a model.
-
-    The small local model is such a model, unless the settings name it as the auxiliary model.
-    """
+    """Return the models that write worse titles and summaries than the rules that work without a model. The
+    small local model is such a model, unless the settings name it as the auxiliary model."""
     from hermes.agent.models import local
     from hermes.agent.models.choice import OFFLINE
 
@@ -89,8 +87,8 @@ class StandardFactory:
     def for_person(
         self, home: Path | None, *, machine: bool, shared: bool = False, has_quota: bool = True
     ) -> StandardFactory:
-        """Return a factory for another person. It shares the settings, prices, models and background
-        processes with this one."""
+        """Return a factory for another person. The new factory shares the settings, prices, models and
+        background processes with this factory."""
         theirs = StandardFactory(home=home, machine=machine, shared=shared, has_quota=has_quota)
         theirs._is_part = True
         in_common = ("settings", "prices", "processes", "subagents", "task_quota", "access", "auxiliary")

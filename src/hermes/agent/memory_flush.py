@@ -112,8 +112,8 @@ class MemorySaver:
         await asyncio.gather(*late, return_exceptions=True)
 
     async def _save(self, session_id: str, rows: list[Row], new: set[int]) -> bool:
-        """Run a flush and return whether it completed. If it did not, the messages in `new` count as new
-        again."""
+        """Run a flush and return whether it completed. If the flush did not complete, the messages in `new`
+        count as new again."""
         done = False
         try:
             async with self._one_at_a_time, asyncio.timeout(self._seconds):

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 SAVE_EVERY_S = 1.0
 SAVE_SHARE = 20
-"""Saving takes at most one twentieth of the time, however slow the store is."""
+"""The pause after a save is at least this many times as long as the save itself took. Saving therefore takes
+at most one twentieth of the time, however slow the store is."""
 
 
 class ModelAnswer(NamedTuple):

@@ -98,9 +98,9 @@ class Turn:
     def steer(self, content: Any, **fields: Any) -> bool:
         """Add a message by the person to the running turn. The model receives it at its next step.
 
-        Return False if the turn is already over. Even after True, the message is lost if the turn is stopped,
-        fails or reaches its step limit before the next step. When the turn is over, the caller must therefore
-        check whether a message with these `fields` was stored.
+        Return False if the turn is already over. Even if the result is True, the message is lost if the turn
+        is stopped, fails or reaches its step limit before the next step. When the turn is over, the caller
+        must therefore check whether a message with these `fields` was stored.
         """
         if not self._over:
             self._steering.append((content, fields))

@@ -1,9 +1,9 @@
 """The approval policy of one workspace: an action of a tool runs at once, after an approval, or not at all.
 
-A command that stays in the sandbox and only reads runs without approval. A command that changes something
-needs an approval, unless a stored grant covers it or `approvals.mode` is `auto`. Leaving the sandbox always
-needs an approval. Without a sandbox, every command needs an approval, except a command that only reads
-visible files.
+A command that stays in the sandbox needs no approval if it only reads. A command that changes something needs
+an approval, unless a stored grant covers it or `approvals.mode` is `auto`. Leaving the sandbox always needs
+an approval. Without a sandbox, every command needs an approval, except a command that only reads visible
+files.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ class Policy:
         """Return the isolation for a command. Raise `Refused` if the command must not run.
 
         `outside` says which resource outside the sandbox the command needs; None if it needs none. `folder`
-        is the real path of the command's working directory; None means the agent's working directory. If it
-        is another folder, the approval request shows it, and a stored grant covers the command only in that
-        folder.
+        is the real path of the command's working directory; None means the agent's working directory. If
+        `folder` is not the agent's working directory, the approval request shows it, and a stored grant
+        covers the command only in that folder.
         """
         folder = self.view.directory if folder is None else folder
         subject = command if folder == self.view.directory else f"cd {shlex.quote(str(folder))}\n{command}"
@@ -294,15 +294,15 @@ def _list_possible_paths(text: str) -> list[str]:
 def _suggest_prefix(commands: Sequence[SimpleCommand]) -> tuple[str, ...]:
     """Return the prefix to offer with an approval; empty if there is none.
 
-    A prefix is offered only if exactly one of the commands does more than read. The others run without
-    approval anyway.
+    A prefix is offered only if exactly one of the commands does more than read. The other commands need no
+    approval, because they only read.
     """
     acting = [command for command in commands if not is_read_only(command, sandboxed=True)]
     return _get_prefix(acting[0]) if len(acting) == 1 else ()
 
 
 def _is_covered(prefixes: Sequence[Sequence[str]], commands: Sequence[SimpleCommand]) -> bool:
-    """Return whether every command only reads or starts with one of the prefixes."""
+    """Return whether each command only reads, or starts with one of the prefixes."""
     return all(
         is_read_only(command, sandboxed=True)
         or (any(_has_prefix(command, prefix) for prefix in prefixes) and not _is_running_other(command))

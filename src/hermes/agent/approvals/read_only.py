@@ -26,7 +26,7 @@ class Program(NamedTuple):
     check: Callable[[Sequence[str]], bool] | None = None
     """A further condition on the operands."""
     sandboxed: bool = False
-    """Whether the program counts as read-only only in a sandbox, because its arguments do not show which
+    """Whether the program needs a sandbox to count as read-only, because its arguments do not show which
     files it reads."""
 
 
@@ -42,8 +42,8 @@ def _is_date_format(operands: Sequence[str]) -> bool:
 def _has_no_subscript(operands: Sequence[str]) -> bool:
     """Return whether no operand can contain a command for bash to evaluate.
 
-    bash runs the command in `a[$(command)]`, both as the name of an array element (`-v`) and as a number
-    (`-ge` in `[[ ]]`).
+    bash runs the command in `a[$(command)]` if it uses the operand as the name of an array element (`-v`) or
+    as a number (`-ge` in `[[ ]]`).
     """
     return not any(sign in operand for operand in operands for sign in "[$`")
 
@@ -240,8 +240,8 @@ GIT: dict[str, Program] = {
 def is_read_only(command: SimpleCommand, *, sandboxed: bool) -> bool:
     """Return whether a simple command only reads.
 
-    `sandboxed`: whether the command runs in a sandbox. Some programs, such as git, count as read-only only
-    there.
+    `sandboxed`: whether the command runs in a sandbox. Some programs, such as git, need a sandbox to count as
+    read-only.
     """
     if not command.is_literal:
         return False

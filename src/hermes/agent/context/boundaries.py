@@ -31,8 +31,8 @@ class CompressionPlan(NamedTuple):
     middle: list[Row]
     """The messages to summarise, including an earlier summary."""
     kept: list[Row]
-    """The messages after the summary: the newest messages. The person's last message comes before them if it
-    is older than all of them and is not in `head`."""
+    """The messages after the summary: the newest messages. The person's last message comes first if it is
+    older than all of the newest messages and is not in `head`."""
 
 
 def is_summary(row: Row) -> bool:

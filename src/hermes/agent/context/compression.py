@@ -66,8 +66,8 @@ class ContextBudget:
 
     @property
     def window(self) -> int:
-        """The context window of the model. If the model rejected a smaller request, the size of the smallest
-        such request."""
+        """The context window of the model or, if the model rejected a smaller request, the size of the
+        smallest request that it rejected."""
         window = self.model.context_window
         return window if self._refused is None else min(window, self._refused)
 
@@ -160,7 +160,7 @@ class ContextBudget:
 
 LITTLE, PASSES = 0.10, 2
 """Automatic compression stops if each of the last `PASSES` passes saved less than the share `LITTLE` of the
-context, because another pass would not help either."""
+context, because another pass would probably save as little."""
 REST_S = 60.0
 """The pause after a failure before the next automatic compression."""
 LEAST_BY_HAND = 4

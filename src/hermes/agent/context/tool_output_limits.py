@@ -64,7 +64,7 @@ def _shorten_output(row: Row) -> Any:
 
 def _shorten_call(call: Any) -> Any:
     """Return a call with the long strings in its arguments shortened. The arguments stay valid JSON, because
-    models imitate what they see."""
+    models imitate the calls in their context."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         return call

@@ -157,7 +157,8 @@ def is_listed(name: str, names: Collection[str]) -> bool:
 
 
 def find_similar(name: str, names: Sequence[str], most: int = 5) -> list[str]:
-    """Return up to `most` of the names that are most similar to `name`. Names that contain it come first."""
+    """Return up to `most` of the names that are most similar to `name`. Names that contain `name` come
+    first."""
     begun = name.casefold()
     containing = sorted((listed for listed in names if begun in listed.casefold()), key=len)
     by_end = {listed.rpartition("/")[2].casefold(): listed for listed in reversed(names)}

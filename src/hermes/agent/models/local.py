@@ -74,7 +74,8 @@ def is_installed() -> bool:
 
 
 def format_offer() -> str | None:
-    """Return the one-line offer for `hermes setup`; None if there are no wheels for this machine."""
+    """Return the line in which `hermes setup` offers the local model; None if there are no wheels for this
+    machine."""
     if is_installed():
         return f"{TITLE} ({WHAT_IT_IS})"
     if sys.platform not in ("linux", "darwin") or os.uname().machine not in ("x86_64", "aarch64", "arm64"):

@@ -114,7 +114,8 @@ def _estimate_cost(
 
 
 def _choose_rates(entry: Mapping[str, Any], used: Used, at: float) -> Mapping[str, float] | None:
-    """Return the rates for a prompt of this length; None if they have expired.
+    """Return the rates for a prompt of this length at the time `at`; None if the rates have expired or are
+    not known.
 
     Some providers charge more for long prompts, or have rates for a limited time.
     """

@@ -66,8 +66,8 @@ def _find_result(rows: Sequence[dict[str, Any]], at: int, call_id: str, taken: s
 
 
 def _add_message(made: list[Message], content: object) -> None:
-    """Add a person's message. It is joined to a person's message directly before it, because some providers
-    reject two in a row."""
+    """Add a person's message. If the message before it is also by a person, the two are joined, because some
+    providers reject two such messages in a row."""
     if not _has_content(content):
         return
     text = replace_surrogates(content) if isinstance(content, str) else content

@@ -128,7 +128,7 @@ def check_entry(content: str) -> str:
 
 def find_entry(entries: list[str], old_text: str) -> int:
     """Return the index of the only entry that contains `old_text`. If several entries contain it, return the
-    one that equals `old_text`. If none of them equals it, raise an error."""
+    index of the entry that equals `old_text`. If no entry equals it, raise an error."""
     fragment = old_text.strip()
     if not fragment:
         raise make_refusal("name the entry by a piece of its text")

@@ -51,7 +51,7 @@ class Skills:
         return self._folder or home.get_hermes_home() / "skills"
 
     def all(self) -> list[Skill]:
-        """Return all skills by name. An unreadable skill is listed with a note."""
+        """Return all skills, sorted by name. An unreadable skill is listed with a note."""
         try:
             known = sorted(
                 folder

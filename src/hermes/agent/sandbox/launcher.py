@@ -377,11 +377,11 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _restrict_calls(families: list[int] | None, *, keyring: bool) -> None:
-    """Install a seccomp filter that refuses sockets of the given `families`. With `keyring`, it also refuses
-    the kernel's key store.
+    """Install a seccomp filter that refuses sockets of the given `families`. An empty list refuses all
+    sockets; None refuses none.
 
-    An empty list refuses all sockets. io_uring is refused too, because it can create sockets without the
-    filtered system call.
+    With `keyring`, the filter also refuses the kernel's key store, and io_uring, which could create sockets
+    without the filtered system call.
     """
     if families is None and not keyring:
         return

@@ -1,5 +1,5 @@
-"""Finds programs that can be trusted. PATH is not enough for this: one of its folders can be in a workspace,
-where commands can create files."""
+"""Finds programs that can be trusted. A program found in PATH is not always safe, because a folder of PATH
+can be in a workspace, where commands can create files."""
 
 from __future__ import annotations
 

@@ -110,8 +110,8 @@ class Sandbox(NamedTuple):
 
 
 def make_outside_command(program: list[str]) -> list[str]:
-    """Return the command line that runs a program without a sandbox. When the program ends, its child
-    processes are still ended."""
+    """Return the command line that runs a program without a sandbox. As in a sandbox, the child processes of
+    the program are ended when the program ends."""
     return _make_launch_command({}, program)
 
 

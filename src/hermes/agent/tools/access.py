@@ -78,8 +78,8 @@ class Access:
         return choose_sandbox(view)
 
     def _list_key_files(self, store: Path) -> Iterator[Path]:
-        """Yield the possible key files of the store: from the environment, the settings and the note next to
-        the store."""
+        """Yield the possible key files of the store. Their paths come from the environment, the settings and
+        the note beside the store."""
         if name := os.environ.get("HERMES_STORE_KEY_FILE", "").strip():
             yield _expand_path(name)
         if self.settings.key_file is not None:

@@ -1,7 +1,7 @@
 """Background processes of tools. Each belongs to the conversation that started it.
 
-Their output is kept up to a limit. All of them are ended with the program, so that none keeps running
-unnoticed.
+Their output is kept up to a limit. When the program ends, all of them are ended too, so that none keeps
+running unnoticed.
 """
 
 from __future__ import annotations

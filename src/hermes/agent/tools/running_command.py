@@ -23,8 +23,8 @@ PATIENCE_S = 7.0
 second.
 
 The limit is longer than the time that the launcher itself needs to kill processes that restart themselves. If
-the launcher were killed before it is done, it would leave such processes running, and it would not restore
-changed git settings.
+the launcher were killed earlier, such processes would keep running, and changed git settings would not be
+restored.
 """
 
 
@@ -51,13 +51,13 @@ class Output:
         return self.since(0)[0]
 
     def raw(self) -> str:
-        """Return the first part of the output, without any cleaning."""
+        """Return the first part of the output as text, without `clean_output`."""
         with self._lock:
             return bytes(self._head).decode("utf-8", "surrogateescape")
 
     def since(self, place: int) -> tuple[str, int]:
-        """Return the output from byte `place` on and the total number of bytes so far. A note in the output
-        says how many bytes were dropped."""
+        """Return the output from byte `place` on, and the total number of output bytes so far. A note in the
+        returned text says how many bytes were dropped."""
         with self._lock:
             head, tail, total = bytes(self._head[place:]), bytes(self._tail[-self._tail_most :]), self.total
             kept = min(len(tail), total - place)

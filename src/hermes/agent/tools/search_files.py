@@ -128,8 +128,9 @@ class SearchFiles:
 async def _run_search(
     program: list[str], environment: dict[str, str], top: Path, context: ToolContext
 ) -> tuple[str, str]:
-    """Run a search. It is ended early at a limit of time or output, or when the turn is stopped. Return its
-    output, and the reason if it was ended early, otherwise an empty text."""
+    """Run a search. End it early at the limit of time or output, or when the turn is stopped. Return the
+    output, and the reason why the search was ended early. The reason is empty if the search ended by
+    itself."""
     running = RunningCommand("search_files", program, context.cwd, environment, Output(READ, 2_000))
     try:
         for _ in range(SECONDS * 20):
