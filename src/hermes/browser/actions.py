@@ -7,8 +7,8 @@ The list shows a change at once, so that a key pressed twice acts on two convers
 the list is loaded again.
 
 An export is written in a thread, and the status line shows its progress. Esc cancels the export, and no file
-is left. The suffix of the file name selects the format. A file of an earlier export is kept as `FILE~` and
-replaced; any other file is never replaced.
+is left. The suffix of the file name selects the format. If the file is an earlier export, the new export
+replaces it, and the earlier one is kept as `FILE~`. Any other existing file is never replaced.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MOST_UNDOS = 100
 MOST_UNASKED = 20
-"""More conversations than this are deleted or archived only after a question."""
+"""Deleting or archiving more conversations than this needs a confirmation."""
 YES = frozenset(("y", "yes"))
 PROGRESS_S = 0.3
 """Seconds between two progress messages."""
@@ -203,7 +203,7 @@ class Changes:
         return self._lock.locked()
 
     def stop(self) -> None:
-        """Do not change any further conversations."""
+        """Stop the running change. The remaining conversations stay as they are."""
         self._stop.set()
 
     async def _store(self, step: Step, index: int) -> None:
@@ -264,7 +264,7 @@ def _run_each(
     done: list[Conversation],
     stop: threading.Event,
 ) -> Sequence[Conversation]:
-    """Change the conversations one by one, until `stop` is set. Add the conversations that still exist to
+    """Change the conversations one by one, until `stop` is set. Add each conversation that still exists to
     `done`, and return `done`."""
     for conversation in targets:
         if not stop.is_set() and do(conversation):

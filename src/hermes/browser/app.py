@@ -186,7 +186,8 @@ class Browser(App[str]):
 
     @on(Preview.Gone)
     def _report_preview_gone(self) -> None:
-        """Report a conversation that is gone, unless the browser itself may be deleting it."""
+        """Report that the conversation of the preview is gone, unless the browser itself may be deleting
+        it."""
         if (conversation := self.list.current) is not None and not self._changes.is_storing:
             self._say_gone([conversation])
 

@@ -99,8 +99,9 @@ class FilterDialog(ModalScreen[View | None]):
             yield Static("Space tick · Tab other side · ⏎ apply · ^X reset", classes="hint")
 
     async def action_apply(self) -> None:
-        """Apply the filters. If the ticked kinds were not changed, the view keeps its own setting of kinds.
-        If only a source is ticked, all kinds of that source except subagents are therefore shown."""
+        """Apply the filters. If the user has not changed the ticked kinds, the view keeps its setting of
+        kinds. If that setting is the default and a source is ticked, all kinds of the source except subagents
+        are shown."""
         sources = self.query_one("#sources", Choices).ticked
         ticked = self.query_one("#kinds", Choices).ticked
         kinds: tuple[str, ...] | None = tuple(kind for kind in KINDS if kind in ticked)

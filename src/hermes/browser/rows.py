@@ -158,7 +158,7 @@ class Rows:
             self._before = 0
 
     def put_first(self, row: Conversation) -> None:
-        """Insert a row before all others, but only once. The same conversation may occur again
+        """Insert a row before all others. Call this at most once. The conversation of the row may occur again
         further down."""
         self._at = {0: row, **{at + 1: other for at, other in self._at.items()}}
         self._before = 1

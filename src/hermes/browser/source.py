@@ -267,7 +267,8 @@ class Transcript:
         return _walk_segments(session_id, after, page, lambda segment: (segment.continued_in, BEGINNING))
 
     def _drop_distant(self, at_end: bool) -> None:
-        """Drop the messages farthest from the reading position, at the end or at the beginning."""
+        """Drop messages until at most `MOST_HELD` characters are left: the last messages if `at_end`,
+        otherwise the first ones."""
         length = sum(part.message.length for part in self.parts)
         side, dropped = (-1 if at_end else 0), None
         while length > MOST_HELD and len(self.parts) > 1:
