@@ -24,7 +24,9 @@ def find_latest_id(db: SessionDB) -> str | None:
 
 
 def find_latest(db: SessionDB, workspace: Path | None = None) -> Row | None:
-    """Return the non-empty terminal conversation with the latest activity, or None."""
+    """Return the terminal conversation with the latest activity, or None if there is none. Empty
+    conversations are skipped, and so are those that belong to a person on a platform. With `workspace`, only
+    conversations of that workspace are considered."""
     offset = 0
     while True:
         page = db.list_conversations(

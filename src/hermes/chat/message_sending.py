@@ -1,4 +1,5 @@
-"""Sends a typed message: attaches the files it mentions, and offers other ways if it is too large.
+"""Sends a typed message with the files that it mentions. If the message is too large, other ways to send it
+are offered.
 
 Nothing that was typed is lost: a message that was not sent is put into the next prompt.
 """

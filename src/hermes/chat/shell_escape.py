@@ -31,7 +31,8 @@ HEAD, TAIL = 30_000, 20_000
 """How many bytes of an output the model gets, from its beginning and from its end."""
 LONGEST_LABEL = 300
 ENDS_WITHIN_S, POLL_S = 2.0, 0.02
-"""How long a command may take to end with the chat before it is killed, and how often this is checked."""
+"""When the chat ends: how long a running command may take to end before it is killed, and how often this is
+checked."""
 _LINE = re.compile(r"(?P<mark>!!?)(?P<command>|[ \t][^\r\n]*|[\w./~$'\"-][^\r\n]*)")
 USAGE = "! command runs a command in your shell. !! command also gives its output to the model."
 

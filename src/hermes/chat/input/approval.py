@@ -22,9 +22,9 @@ SCOPES = {
     Scope.PREFIX: ("yes, and commands that begin with `{}` in this project from now on", "p"),
     Scope.EDITS: ("yes, and edits in this project from now on", "a"),
 }
-"""The label and the letter of each approval that covers more than this call."""
+"""The label and the letter of each answer that also approves later actions."""
 EXPLAIN = Decision(False, note="?")
-"""A placeholder for a denial: the reason is asked for in a second question."""
+"""A placeholder for a denial with a reason. The reason is asked for in a second question."""
 MOST_LINES_UNSAID, MOST_CHARACTERS_UNSAID = 12, 900
 
 

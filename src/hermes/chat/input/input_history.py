@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 
 class PromptHistory(History):
-    """The history of a prompt. `file` is None for an incognito chat, which writes nothing."""
+    """The history of a prompt. `file` is None in an incognito chat, which writes no history."""
 
     def __init__(self, pastes: Pastes, file: Path | None) -> None:
         super().__init__()

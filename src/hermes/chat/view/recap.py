@@ -39,7 +39,7 @@ class Recap(NamedTuple):
     """The number of messages before the first message shown."""
     entries: list[Entry]
     open: str | None
-    """The unfinished items, in one line."""
+    """The open matters, in one line. None if there are none."""
 
 
 def make_recap(rows: Sequence[Row]) -> Recap:
