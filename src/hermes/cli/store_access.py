@@ -91,8 +91,8 @@ def read_trash_days() -> float:
 
 
 def describe_trashed(db: SessionDB, name: str) -> list[str]:
-    """If exactly this id or title is in the trash, return a line that says how to restore it; otherwise an
-    empty list."""
+    """Return a line that says how to restore the conversation if exactly this id or title is in the trash.
+    Otherwise return an empty list."""
     if not any(name in (*row["sessions"], row["title"]) for row in db.list_trash()):
         return []
     from shlex import quote

@@ -263,8 +263,8 @@ def _format_numbers(cells: Iterable[str], widths: Iterable[int]) -> str:
 
 
 def draw_bar(amount: float, most: float, width: int) -> str:
-    """Return a bar whose length is proportional to the amount, accurate to an eighth of a column. A non-zero
-    amount has at least one block."""
+    """Return a bar whose length is proportional to the amount, accurate to an eighth of a column. The bar of
+    a non-zero amount has at least one full block."""
     if not amount or not most:
         return ""
     eighths = max(8, round(8 * width * amount / most))

@@ -21,8 +21,8 @@ SKIN_TONES = range(0x1F3FB, 0x1F400)
 HANGUL_TAILS = range(0x1160, 0x1200)
 
 FIRST_KEEPS = 22
-"""If a table has two flexible columns, the first is not cut below this width while the second can still be
-shown in full. It is the documented width of a title."""
+"""If a table with two flexible columns is too wide, the first of them is cut to this width before the second
+is cut at all. This is the documented width of a title."""
 LEAST = (24, 14)
 """Minimum widths of a flexible column: the usual one, and one for very narrow terminals."""
 
