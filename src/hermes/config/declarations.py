@@ -37,8 +37,8 @@ class Setting(msgspec.Struct, frozen=True):
     meaning: str
     """What the setting does, in one line, for the documentation."""
     variable: str | None = None
-    """The environment variable of the setting. A platform setting needs no declaration: its variable is
-    `<PLATFORM>_<NAME>`."""
+    """The environment variable of the setting. For a platform setting it need not be given; the variable is
+    then `<PLATFORM>_<NAME>`."""
     is_secret: bool = False
     """Whether the value is hidden and belongs in `.env`. Redaction recognises secrets by name, so the name
     must be one that `is_secret_name` accepts."""

@@ -24,8 +24,8 @@ from hermes.session_kinds import CHAT_TYPES, canonical_source
 PRICES = "prices"
 """The name of the section with prices. Its keys are model names."""
 MISSPELT = 0.85
-"""The minimum similarity to a declared name from which an unknown option of a platform counts as misspelt.
-Less similar names are accepted, because platforms may have undeclared options."""
+"""An unknown option of a platform counts as misspelt if its similarity to a declared name is at least this
+high. Other unknown options are accepted, because platforms may have undeclared options."""
 UNDECLARED = Setting(ANY_TEXT, "an option of the platform that is not declared")
 
 
