@@ -64,7 +64,8 @@ class ConversationVerbs(Handle):
         the id of the new session.
 
         No message is copied. The parent ends, and its chats move to the branch. With `end_parent=False`, the
-        parent stays open and keeps its chats. With `session_key`, only that chat moves.
+        parent stays open and keeps its chats. With `session_key`, only that chat moves, and the parent stays
+        open if another chat uses it.
         """
         from hermes.store.sessions.families import Families
 
@@ -81,8 +82,11 @@ class ConversationVerbs(Handle):
         session_key: str | None = None,
         **child: Any,
     ) -> str:
-        """End a conversation and start a new one in its chats. With `session_key`, only that chat moves to
-        the new one. Return the id of the new session."""
+        """End a conversation and start a new one in its chats. Return the id of the new session.
+
+        With `session_key`, only that chat moves to the new conversation, and the old one stays open if
+        another chat uses it.
+        """
         from hermes.store.sessions.families import Families
 
         return Families(self._write_access(session), routing).reset(
