@@ -17,7 +17,8 @@ from hermes.terms import fold
 
 SHORTEST = 3
 MOST_WORDS = 16
-"""A query with more words is not searched in this way, because searching for each word would be too slow."""
+"""If a query has more words than this, its words are not searched for as substrings, because a search for
+each word would take too long."""
 
 
 class PartialQuery(NamedTuple):

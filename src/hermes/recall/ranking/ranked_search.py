@@ -214,7 +214,8 @@ def _compute_score(message: RankedMessage, asks_agent: bool) -> float:
 
 def _compute_share(length: int, whole: int, least_from: int, least: float) -> float:
     """Return the share of its weight that a message of this length keeps. Up to the length `whole`, the share
-    is 1. Beyond, it falls with the logarithm of the length, to `least` at the length `least_from`."""
+    is 1. For longer messages, it falls with the logarithm of the length, to `least` at the length
+    `least_from`."""
     if length <= whole:
         return 1.0
     return 1.0 - (1.0 - least) * min(1.0, log(length / whole) / log(least_from / whole))

@@ -33,7 +33,7 @@ LENGTH = 600
 OF_NAMES, OF_NEIGHBOURS = 0.1, 0.2
 """The maximum amounts added to a score for names and for neighbouring words, as shares of the best score."""
 WITHOUT_NAMES = 0.5
-"""If the question contains no names, a conversation is treated as if it contained this share of them."""
+"""If the question contains no names, each conversation gets this share of the amount `OF_NAMES`."""
 CLOSE = 4
 """Two words are close together if they are at most this many words apart."""
 HEAD = 3

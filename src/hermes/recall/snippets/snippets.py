@@ -142,7 +142,7 @@ def _find_best_stretch(text: str, goals: Sequence[Goal]) -> int:
 
 def _snap_to_word(text: str, at: int) -> int:
     """Return a position at or shortly before `at` that is not inside a word. If there is no space shortly
-    before it, return `at` itself."""
+    before `at`, return `at` itself."""
     if not 0 < at < len(text):
         return max(0, at)
     gap = text.rfind(" ", max(0, at - 256), at)
