@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 MARKS = frozenset("\\`*_[]()<>#+-.!|~:=\"'")
-"""Characters that Markdown uses as markup. Only a parser can decide whether one of them is markup or text."""
+"""Characters that Markdown uses as markup. Only a parser can decide whether such a character is markup or
+text."""
 
 
 def has_same_text(source: str, rendered: str) -> bool:

@@ -119,7 +119,7 @@ def is_file_place(holder: Mapping[Any, object], key: object, inline: bool) -> bo
 
     Such a place is the string `data` beside a media type (Anthropic, OpenAI, MCP), or Google's inline data:
     an object under `inlineData`, and the string `data` in it (`inline` is true there). A plain-text document
-    has a media type too, but its `type` is `text`.
+    has a media type too, but is recognised by its `type`, which is `text`, and does not count.
     """
     if isinstance(holder[key], dict):
         return key in INLINE_NAMES

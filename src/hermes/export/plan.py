@@ -119,8 +119,8 @@ def _add_relatives(db: SessionSource, found: Sequence[Outline]) -> list[Outline]
 def group_conversations(outlines: Iterable[Outline], name: str | None = None) -> list[Conversation]:
     """Group sessions by conversation, in the order of the first session of each.
 
-    A conversation is named after its newest session, as in lists. If `name` is one of its sessions, it is
-    named after that session.
+    A conversation is named after its newest session, as in lists. A conversation that contains the session
+    `name` is named after that session.
     """
     grouped: dict[str, list[Outline]] = {}
     for outline in outlines:
