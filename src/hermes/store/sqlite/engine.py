@@ -270,8 +270,8 @@ class SqliteEngine:
     def optimize(self) -> Optimized:
         """Merge the index and return free pages to the file system. Use this when the store is idle.
 
-        ANALYZE is not run. Its samples would keep titles of deleted sessions, and it is not needed, because
-        every query here fixes its own plan.
+        ANALYZE is not run, because its samples would keep titles of deleted sessions. It is not needed
+        either, because every query fixes its own plan.
         """
         from hermes.store.sqlite.migrations.runner import shrink
         from hermes.store.sqlite.search import blocks, index, substring

@@ -96,7 +96,7 @@ class Owner(Protocol):
         """Return a function that makes the write `ticket` of a signal handler, bypassing the queue.
 
         `interrupted` are the writes that the handler has interrupted. Return None if none of them blocks the
-        queue. Raise an error if the write would have to wait for one of them to end.
+        queue. Raise an error if the write would have to wait until an interrupted write ends.
         """
 
 

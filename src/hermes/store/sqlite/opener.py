@@ -265,8 +265,8 @@ def _has_log_to_keep(path: Path) -> bool:
     """Return whether the file has a log. The log must stay unchanged if the store is refused.
 
     A log that was copied with its file may lack an index, and opening the file in the usual way would create
-    one. So in this case the version is checked here first, in exclusive locking mode, in which SQLite needs
-    no index.
+    one. So if the index is missing, the version is checked here first, in exclusive locking mode, in which
+    SQLite needs no index.
     """
     if not os.path.exists(f"{path}-wal"):
         return False

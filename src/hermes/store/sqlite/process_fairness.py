@@ -1,7 +1,7 @@
 """Fairness between processes: a process that has waited long for the write lock gets it next.
 
 SQLite's lock goes to the first process that requests it after its release. A process in a busy loop requests
-it sooner than one that wakes from a sleep on a loaded machine: in a test, one of eight writers got a
+it sooner than a process that wakes from a sleep on a loaded machine: in a test, one of eight writers got a
 hundredth of its share. So a process that has waited too long locks one byte of `<store>.lock`, the queue
 byte. Other processes check this byte before they begin a write, and let the waiting process go first. The
 lock belongs to the open file description, so it ends when its holder ends. The indexing process locks another

@@ -1,7 +1,8 @@
 """Plain SQL with the store's own SQLite library, for scripts that were written for a `sqlite3` connection.
 
-It uses a separate connection, so that a transaction of a script never mixes with one of the store. Every statement
-commits by itself unless the script executes BEGIN. Outside a transaction `commit()` does nothing.
+It uses a separate connection, so that a transaction of a script never mixes with a transaction of the store.
+Every statement commits by itself unless the script executes BEGIN. Outside a transaction `commit()` does
+nothing.
 """
 
 from __future__ import annotations

@@ -250,7 +250,8 @@ def is_settled(path: Path) -> bool:
 
 @contextmanager
 def unsettle_note(path: Path, note: Note | None) -> Iterator[None]:
-    """Mark the note at `path` as unreliable while another file replaces the file.
+    """Mark the note at `path` as unreliable during the block, in which another file replaces the one at
+    `path`.
 
     `note` is the note of the new file.
     """

@@ -108,8 +108,8 @@ class CopyEraser:
     def erase(self) -> Erased:
         """Clean every copy.
 
-        Return the changed files, the files that were left with the reason, and those to be cleaned again
-        later.
+        Return the files that were changed, the files that were left unchanged, each with the reason, and the
+        files that must be cleaned later.
         """
         for copy in list_backups(self._path):
             self._try(copy, self._clean_backup)

@@ -371,10 +371,8 @@ def _set(writer: Writer, hit: Hit, changes: dict[str, bytes], same: str) -> list
 
 
 def _fit_length(data: bytes, number: int) -> bytes:
-    """Return the title `data`, shortened if necessary.
-
-    From the second equal title on, append `number`, as in ` (2)`.
-    """
+    """Return the title `data`. If `number` is higher than 1, append it as a suffix such as ` (2)`. Shorten
+    the title if it would be too long."""
     suffix = f" ({number})" if number > 1 else ""
     text = data.decode("utf-8", "replace")
     if len(text) + len(suffix) > MAX_TITLE_LENGTH:

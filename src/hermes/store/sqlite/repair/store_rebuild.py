@@ -138,8 +138,8 @@ class StoreRebuild:
                     self.lost.append(f"table {layout.name}: it cannot be created again")
 
     def _is_derived(self, name: str) -> bool:
-        """Return whether the table `name` is not copied: the new store fills it itself, or it is a virtual
-        table or a shadow table."""
+        """Return whether the table `name` is not copied. This is the case for tables that the new store fills
+        itself, for virtual tables, and for their shadow tables."""
         return name in self._derived
 
     def _is_foreign(self, name: str) -> bool:

@@ -26,10 +26,8 @@ from hermes.store.values import Hit, Order, SearchAnswer, SearchRequest
 from hermes.text import to_text
 
 MOST_WALKED = 2_000
-"""How many matches are examined to find the first one of each conversation.
-
-Several matches may be of the same conversation.
-"""
+"""How many matches are examined to find the first match of each conversation. A conversation may have several
+of these matches."""
 
 LARGE = 500_000
 MORE_CACHE = "PRAGMA cache_size=-24000"

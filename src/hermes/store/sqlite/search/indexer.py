@@ -124,8 +124,8 @@ class Indexer:
     def is_worth_indexing(reader: SqliteReader, standing: Standing) -> bool:
         """Return whether a search should index first.
 
-        A short tail that is still growing is cheaper to read than to index. Its writers will index it, and a
-        search should not compete with them for the lock.
+        A short tail that is still growing is cheaper to read than to index. The writers index such a tail
+        themselves, and a search should not compete with them for the lock.
         """
         from hermes.store.sqlite.search import index
 
@@ -149,7 +149,7 @@ class Indexer:
         indexed.
 
         `late` means that too many rows are unindexed. The batch is then indexed even if others are indexing,
-        after waiting for the lock. So writers cannot outrun the index forever.
+        and the call waits for the lock. So writers cannot outrun the index forever.
         """
         with self._indexing() as alone:
             if not alone and not late:

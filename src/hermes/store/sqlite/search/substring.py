@@ -218,7 +218,7 @@ def _list_terms(rows: Iterable[Any], pieces: Collection[str] = ()) -> Iterator[s
 def _is_listed(term: str) -> bool:
     """Return whether this term belongs in the list.
 
-    Terms of scripts without spaces do not: there, every substring is a term anyway.
+    Terms of scripts without spaces do not, because substrings in these scripts are found without the list.
     """
     return len(term) >= SHORTEST and not is_spaceless(term)
 

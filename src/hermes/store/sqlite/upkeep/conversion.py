@@ -6,8 +6,8 @@ there is still one intact store, plain or encrypted, and the next opener recogni
 or `decrypt_file` is then called again, it continues with the backups that are not converted yet.
 
 The files of the home that contain conversations are converted with the store. They are sealed after the store
-is encrypted, and opened before it is decrypted. So whenever one of them is sealed, the note beside the store
-leads to the key.
+is encrypted, and opened before it is decrypted. So whenever one of these files is sealed, the note beside the
+store names the places of the key.
 """
 
 from __future__ import annotations

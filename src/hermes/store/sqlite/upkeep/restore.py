@@ -179,7 +179,8 @@ def _restore_in_place(path: Path, backup: apsw.Connection) -> bool:
 
 
 def is_alone(live: apsw.Connection) -> bool:
-    """Lock all other programs out until the connection is closed. Return False if the file is not a database.
+    """Lock all other programs out until the connection is closed. Return True if this succeeded, False if the
+    file is not a database.
 
     The lock is acquired before the journal mode is changed, and is not released in between. Otherwise a
     program that is opening the file could turn the write-ahead log on again. If the file were then replaced,

@@ -1,6 +1,6 @@
 """Detection and replacement of row ids that leave no room for new rows.
 
-SQLite gives a new row the id after the highest one that its table ever had. If another program stored the
+SQLite gives a new row the id after the highest id that its table ever had. If another program stored the
 highest possible id, or wrote it into `sqlite_sequence`, no row can be added. Rows with ids that are too high
 get new ids after the highest normal id, in the same order, and all references to them are updated. SQLite
 then continues after the new ids.

@@ -272,10 +272,10 @@ class Guard:
             _lock_files_on_their_way.add(descriptor)
 
     def note_own_write(self) -> None:
-        """Set the change time of the removed log to now, as a sign to processes that have it open.
+        """Set the change time of the removed log to now, after this process has written to the database file.
 
-        If the database file was written after this time, the write counts as one by a program that did not
-        use the log. A write by this process must not be mistaken for such a write.
+        Processes that have the log open assume that a write to the database file after this time is by a
+        program that did not use the log. They must not mistake the write of this process for such a write.
         """
         if self.log is not None:
             try:

@@ -141,8 +141,8 @@ class LogCheck:
 def _holds_frames(index: LogIndex, log: int) -> bool:
     """Return whether the log contains all frames that the index names.
 
-    Its length alone does not show this: a log that was emptied, and to which frames were then appended at the
-    old position, is long enough but begins with zeros.
+    The length of the log alone does not show this: if a log is emptied and frames are then written at the old
+    position, the log is long enough but begins with zeros.
     """
     return (
         os.lseek(log, 0, os.SEEK_END) >= _frame_at(index.page_size, index.frames + 1)

@@ -20,8 +20,8 @@ class ObservedLog:
     When a log is removed, its folder always gets a new change time (`ctime`), and no program can set that
     time. So the check reads the folder's change time, and looks at the log only if this time has changed. The
     log's own times are not read: since Linux 6.13, reading the times of a file makes the next write record a
-    finer time, which made every commit about 14 % slower. The folder's path is resolved anew at each check,
-    because other processes use the path, and a symbolic link in it may have changed.
+    finer time, which would make every commit about 14 % slower. The folder's path is resolved anew at each
+    check, because other processes use the path, and a symbolic link in it may have changed.
     """
 
     def __init__(self, store: str, identity: tuple[int, int], index: tuple[int, int] | None) -> None:

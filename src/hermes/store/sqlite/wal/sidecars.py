@@ -1,8 +1,8 @@
 """The permissions of the files that SQLite creates beside the store: the write-ahead log and its index.
 
 SQLite creates these files with the permissions that the store has at that moment. If the store is read-only
-at that moment, the files stay read-only. The store can then not be written, even after it was made writable
-again.
+at that moment, the files stay read-only. In that case the store cannot be written, even after it was made
+writable again.
 """
 
 from __future__ import annotations
