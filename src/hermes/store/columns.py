@@ -27,8 +27,8 @@ class SessionColumn(NamedTuple):
     is_inherited: bool = False
     """Whether a continuation, a branch, a reset or a subagent gets the value of its parent."""
     is_imported: bool = True
-    """Whether an import stores the value. False for values that each store computes itself. An export
-    contains them anyway."""
+    """Whether an import stores the value. False for values that each store computes itself, although an
+    export contains them."""
     steers: str = ""
     """For a value that controls behaviour, its name in import reports. Only a trusted import accepts such a
     value. Empty if the column is only data."""

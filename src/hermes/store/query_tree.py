@@ -345,8 +345,8 @@ the terms cannot be looked up."""
 def fill_terms(tree: Node, look_up: LookUp) -> Node:
     """Return the tree with the terms of each `Part` filled in, where that helps.
 
-    A `Part` that is contained in too many terms gets none, and is checked on the text alone, if it is under a
-    `Not` or if another node of the same `And` narrows the search.
+    If too many terms contain a `Part`, it gets no terms and is checked on the text alone, provided that it is
+    under a `Not` or that another node of the same `And` narrows the search.
     """
     match tree:
         case Part(piece=piece):

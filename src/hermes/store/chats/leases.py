@@ -2,9 +2,9 @@
 
 The key of a lease is the first session of the conversation, so continuations share the lease. Each new holder
 gets a higher epoch. The epoch is a fencing token: it is written to every session of the conversation in the
-same transaction. A write with an older epoch is refused in its own transaction, however long that writer was
-paused. The epoch alone prevents two processes from writing. Expiry, and whether the holder is running, only
-decide when another process may take the lease without `take_over`.
+same transaction. A write with an older epoch is refused inside its transaction, however long the writing
+process was paused. The epoch alone prevents two processes from writing. Expiry, and whether the holder is
+running, only decide when another process may take the lease without `take_over`.
 """
 
 from __future__ import annotations

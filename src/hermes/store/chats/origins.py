@@ -119,11 +119,11 @@ class _Candidate(NamedTuple):
 
 
 def _is_of_chat(row: Row, chat: Chat, session_key: str | None) -> bool:
-    """Return whether a session of this chat belongs to the chat's participant, or is shared if the chat names
-    no participant.
+    """Return whether a session of this chat belongs to the chat's participant. If the chat names no
+    participant, return whether the session is shared.
 
-    The session of a shared room can have a user, the person who wrote first. Its owner or key then shows that
-    it is shared.
+    The session of a shared room can have a user, the person who wrote first. Such a session is recognised as
+    shared by its owner or its key.
     """
     _, user, owner, known_key = row
     if session_key is not None and known_key == session_key:

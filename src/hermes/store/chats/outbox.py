@@ -144,14 +144,14 @@ class Outbox:
 
     def mark_failed(self, entry_id: int, error: str, retry: bool) -> bool:
         """Record that an entry was not delivered. With `retry`, it is queued again at its old position;
-        otherwise it is given up. Only the process that sends the entry can do so."""
+        otherwise it is given up. Only the process that is sending the entry may call this."""
         why = require_text("error", error)[:LONGEST_ERROR]
         values = ("queued" if retry else "failed", why, clock.now(), entry_id, _identify_sender())
         return self._engine.write(lambda writer: writer.run(NOT_SENT, *values) > 0 or writer.repeating)
 
     def mark_doubtful(self, entry_id: int) -> bool:
         """Set the state of an entry to `unknown`, because the platform did not respond. Only the process that
-        sends the entry can do so."""
+        is sending the entry may call this."""
         values = ("unknown", "no answer came", clock.now(), entry_id, _identify_sender())
         return self._engine.write(lambda writer: writer.run(NOT_SENT, *values) > 0 or writer.repeating)
 
@@ -164,8 +164,8 @@ class Outbox:
         `unknown`.
 
         An entry is queued again if its platform recognises the idempotency key, or if `repeatable(payload)`
-        is true. It is true if a second delivery would not be visible, for example because the entry edits a
-        message.
+        is true. `repeatable` returns true if a second delivery would not be visible, for example because the
+        entry edits a message.
         """
         safe = {check_source(name) for name in check_names("idempotent_platforms", idempotent_platforms)}
         doubtful: dict[int, OutboxEntry] = {}

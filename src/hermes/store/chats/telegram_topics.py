@@ -20,7 +20,7 @@ from hermes.store.sessions.sessions import EXISTS, LIVE, SELECT_ROW
 VERSION_KEY, VERSION = "telegram_dm_topic_schema_version", "2"
 COMPLETE_KEY = "telegram_dm_topic_columns"
 """The key in `state_meta` that is set once the tables have every column below. Tables of version 2 that
-another program created may have fewer."""
+another program created may lack some of these columns."""
 
 CREATE_MODE = """CREATE TABLE IF NOT EXISTS telegram_dm_topic_mode (
     chat_id TEXT PRIMARY KEY,
@@ -196,8 +196,8 @@ def list_linked_conversations(reader: Reader) -> set[str]:
 
 
 def unbind_session(writer: Writer, session_id: str) -> None:
-    """Delete the binding of a session that is about to be deleted. In tables of version 1, the database does
-    not do so by itself (no cascade)."""
+    """Delete the binding of a session that is about to be deleted. This is needed for tables of version 1, in
+    which the deletion of a session does not delete its binding (no cascade)."""
     if has_tables(writer):
         writer.run(UNBIND_SESSION, session_id)
 

@@ -1,8 +1,8 @@
 """Activity since a time, for reports: sessions with their cost, messages and tool calls.
 
 All figures come from one snapshot. Rows are streamed and counted in SQL where possible, and message texts are
-not read. A large store therefore takes time but little memory. The window begins at the given time, and a
-session belongs to it if the session started in it. Sessions in the trash are not counted.
+not read. A large store therefore takes time but little memory. The window begins at the given time. It
+contains the sessions that started since then. Sessions in the trash are not counted.
 """
 
 from __future__ import annotations
@@ -233,8 +233,8 @@ def _make_spent(row: Row) -> Spent:
 
 
 def _classify_cost(used: UsageLine, status: str | None) -> str:
-    """Classify the cost in a session's columns. An estimated cost of zero can mean that no cost was recorded,
-    so `status` decides then."""
+    """Classify the cost in a session's columns. If the estimated cost is zero, `status` decides, because zero
+    can mean that no cost was recorded."""
     if used.actual_cost_usd is not None:
         return ACTUAL
     if status == INCLUDED:

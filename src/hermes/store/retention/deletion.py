@@ -238,7 +238,8 @@ class Retention:
         return self.remove_units(find_units)
 
     def begin_purge(self, session_ids: Collection[str], sessions_dir: Path | None) -> Purge:
-        """Prepare a purge of these sessions. Pass the result to `remove_units`, then call its `finish`."""
+        """Prepare a purge of these sessions. Pass the result to `remove_units`, then call `finish` of the
+        result."""
         from hermes.store.retention.purge import Purge
 
         purging = Purge(self._engine, sessions_dir)

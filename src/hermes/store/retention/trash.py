@@ -1,8 +1,8 @@
 """Trash: deleted conversations that are kept for some time and can be restored.
 
-A session in the trash (`trashed_at`) is in no list, count, search, title lookup, export or prune. It is not
-found by its id either, unless the caller includes the trash, and it cannot be written to. Sessions that were
-trashed together have the same time and are restored together.
+A session in the trash (`trashed_at`) is in no list, count, search, title lookup, export or prune. It is found
+by its id only if the caller includes the trash, and it cannot be written to. Sessions that were trashed
+together have the same time and are restored together.
 
 The title of a trashed session can be used by other sessions; it is kept in `state_meta` as
 `trashed_title:<id>`. If only one session of a conversation is trashed, its continuations are detached and

@@ -106,8 +106,8 @@ def _change_file(file: Path, root: Path, act: Act, failed: str, changed: list[Pa
 
 
 def _list_entries(root: Path, *, link: bool) -> list[Path]:
-    """Return the files in folders that are sealed, or with `link` the symbolic links there. Entries that need
-    the same lock are adjacent."""
+    """Return the files in folders that are sealed or, with `link`, the symbolic links in these folders.
+    Entries that need the same lock are adjacent."""
     places = [root / name for name in (HISTORY, *SEALED_FOLDERS)]
     paths = [place for place in places if place.is_symlink() or place.is_file()]
     for place in places:

@@ -122,8 +122,8 @@ def restore_set_aside_since(writer: Writer, session_id: str, rewound_at: float) 
 
 
 def restore_set_aside(writer: Writer, session_id: str, since_id: int) -> list[int]:
-    """Delete the set-aside ranges, as far as their message ids are `since_id` or higher. Return these ids;
-    the caller carries them again."""
+    """Remove message ids of `since_id` or higher from the set-aside ranges. Return these ids; the caller
+    carries them again."""
     back: list[int] = []
     for position, first, last in writer.rows(REWOUND, session_id):
         if last >= since_id:

@@ -1,8 +1,8 @@
 """Creation of child sessions: continuation after compression, branch, reset and delegated task.
 
 Each operation is one transaction. It inserts the child with its title and place in the family, and stores the
-context that the child carries. If the child replaces its parent, it also ends the parent and moves the chats.
-After a failure or a crash the family is unchanged. No message is copied.
+context that the child carries. If the child replaces its parent, the transaction also ends the parent and
+moves its chats to the child. After a failure or a crash the family is unchanged. No message is copied.
 """
 
 from __future__ import annotations
@@ -254,8 +254,8 @@ class Families:
         return self._engine.write(work, share=False)
 
     def undo_reset(self, session_id: str, lease_epoch: int | None) -> str:
-        """Undo a reset: resume the conversation before it. Return the id of its live session. Raise an error
-        if a person has written since the reset."""
+        """Undo a reset: resume the earlier conversation, and return the id of its live session. Raise an
+        error if a person has written since the reset."""
         at, epoch = clock.now(), check_optional_integer("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> str:

@@ -1,9 +1,9 @@
 """Labels of conversations: pins, archive, tags and workspace.
 
 Pinning and archiving apply to the whole conversation, or with `segment` to one session. Tags belong to the
-conversation. They are stored on its first session and read from all its sessions, so that they remain when
-the family changes. Tags are stored in lower case. They are therefore case-insensitive, and the spelling of a
-tag does not reveal that another person uses the same tag.
+conversation. They are stored with the first session of the conversation and read from all its sessions, so
+that they remain when the family changes. Tags are stored in lower case. They are therefore case-insensitive,
+and the spelling of a tag does not reveal that another person uses the same tag.
 """
 
 from __future__ import annotations

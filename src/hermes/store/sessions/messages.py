@@ -313,7 +313,8 @@ class Messages:
 def _replace_partial(writer: Writer, message_id: int, row: Sequence[object], calls: int) -> bool:
     """Overwrite the row of a partial answer with a message. Return False if the row was deleted.
 
-    A row with another finish reason stays unchanged, because the same message was already written to it.
+    If the row is no longer marked as partial, it stays unchanged: an earlier attempt has already written this
+    message to it.
     """
     session_id, _role, content, kind, at, _uid, *columns = row
     found = writer.row(FINISH_REASON, message_id, session_id)

@@ -116,10 +116,10 @@ class Titles:
         return self._engine.write(work)
 
     def _is_free_for(self, writer: Writer, session_id: str, title: str) -> bool:
-        """Return whether the session exists. Raise `InvalidTitle` if another session uses the title.
+        """Make sure that the session can get the title. Return False if the session does not exist. Raise
+        `InvalidTitle` if another session uses the title.
 
-        If that other session is an earlier session of the same conversation, its title is cleared instead, so
-        that this session can have it.
+        An earlier session of the same conversation gives up the title instead: its title is cleared.
         """
         place = writer.row(OWNER, session_id)
         if place is None:

@@ -36,7 +36,7 @@ NEVER = (
 """Errors that no retry can resolve."""
 
 WAIT_S, WAIT_AT_OPEN_S = 30.0, 2.0
-"""The time to wait for a replay by another process, in seconds."""
+"""How many seconds to wait for a replay by another process: before a write, and when a handle is opened."""
 
 ORIGIN = (
     *("owner", "session_key", "chat_id", "chat_type", "thread_id", "display_name", "origin_json"),
@@ -165,7 +165,7 @@ class SpoolWriter:
 
 
 class SpoolFirstEngine:
-    """An engine that first stores the spooled entries before each write."""
+    """An engine that stores the spooled entries before each write."""
 
     def __init__(self, engine: Access, catch_up: Callable[[], None]) -> None:
         self._engine = engine

@@ -214,8 +214,8 @@ class Links:
 def _add_own(reader: Reader, pending: _PendingLink, carried: Sequence[int]) -> list[int]:
     """Return the carried messages, followed by the session's own messages.
 
-    Messages at the end that are stored in the session itself are left out, because a session's own messages
-    come after the carried ones anyway.
+    Messages at the end that are stored in the session itself are left out, because a context always ends with
+    the session's own messages.
     """
     ids = list(dict.fromkeys([*carried, *pending.own]))
     while len(ids) > len(carried) and reader.value(IS_OWN, ids[-1], pending.id):

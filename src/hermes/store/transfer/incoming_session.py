@@ -168,7 +168,7 @@ class IncomingSession(NamedTuple):
         session got.
 
         The first is the current key. It depends on the first message, so it does not change when the session
-        grows. The second is the key if the session was empty at that import. The last is the key that earlier
+        grows. The second was used if the session was empty at that import. The last is the key that earlier
         releases used.
         """
         first = [format_uid(self.messages[0][-1]) or self.likes[0]] if self.messages else []

@@ -64,7 +64,8 @@ class Plan(NamedTuple):
     missing: list[int]
     """The positions of the incoming messages that are missing in the stored copy."""
     newer_here: int
-    """The number of messages after the first common one that only the stored copy has."""
+    """The number of messages that only the stored copy has, counted after the first message that both copies
+    have."""
     to_rewind: Sequence[int] = ()
     """Positions of stored messages that are live in the stored copy and rewound in the newer incoming
     copy."""

@@ -89,8 +89,8 @@ class Merge(NamedTuple):
 def read_copy(reader: Reader, session_id: str, incoming: Transcript) -> Copy | None:
     """Read a stored session for comparison with an incoming one. None if it does not exist.
 
-    Messages that were written in another session and moved to this one are left out, unless the incoming
-    session contains them too.
+    Messages that were written in another session and later moved to the stored session are left out, unless
+    the incoming session contains them too.
     """
     row = reader.dict(SELECT_ROW, session_id)
     if row is None:
