@@ -1,5 +1,5 @@
-"""The points at which compression may cut a conversation: every part is a valid conversation, and no message
-is lost."""
+"""The points at which compression may cut a conversation: no call is separated from its result, and no
+message is lost."""
 
 from __future__ import annotations
 

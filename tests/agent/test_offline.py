@@ -1,4 +1,5 @@
-"""The offline model uses every tool, answers from the person's own sessions, and says that it is no real model."""
+"""The offline model uses every tool, answers from the person's own sessions, and says that it is not a real
+model."""
 
 from __future__ import annotations
 

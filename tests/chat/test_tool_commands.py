@@ -32,7 +32,7 @@ CTRL_O = "\x0f"
 
 
 def after(shown: str, command: str) -> str:
-    """Return the output since the person's last command."""
+    """Return the output after the last occurrence of `command`."""
     return shown.rpartition(command)[2]
 
 

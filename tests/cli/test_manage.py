@@ -97,8 +97,8 @@ def test_delete_asks_and_only_yes_deletes(hermes: Hermes, told: Told) -> None:
 
 
 def test_without_asking_a_part_of_a_title_names_nothing(hermes: Hermes, told: Told) -> None:
-    """With `--yes`, only a full title is accepted. Otherwise, a second run of the same command would delete
-    another conversation."""
+    """With `--yes`, only a full title is accepted. If a part of a title were enough, a second run of the same
+    command could delete another conversation."""
     told("mine", "hello", title="plan")
     told("other", "hello", title="garden plans")
     assert hermes("sessions", "delete", "plan", "--yes").returncode == 0

@@ -12,7 +12,8 @@ from tests.cli.conftest import Hermes, Told, seen_on_a_terminal
 
 @pytest.fixture
 def family(told: Told, db: SessionDB) -> None:
-    """Create `my project`, compressed into `my project #2`, with a branch and a subagent of the latter."""
+    """Create `my project`, compressed into `my project #2`. The second session has a branch and a
+    subagent."""
     told("first", "check the tests", title="my project")
     db.append_message(
         "first",

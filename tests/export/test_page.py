@@ -231,8 +231,8 @@ def test_a_single_conversation_needs_no_script(db: SessionDB, written: Written) 
 
 
 def test_conversations_of_several_are_text_until_they_are_opened(db: SessionDB, written: Written) -> None:
-    """Each conversation is in a `noscript` element. A browser that runs scripts treats its contents as plain
-    text until the conversation is opened."""
+    """Each conversation is in a `noscript` element, whose contents are plain text in a browser that runs
+    scripts, until the conversation is opened."""
     for name in ("a", "b"):
         talk(db, name, ("user", f"from {name} </noscript><b>"), ("assistant", "</article>"))
     source = written("html", "a", "b").partition("<script>")[0]

@@ -16,8 +16,9 @@ ANN = Principal("telegram", "42", "42")
 ROOM = Principal("telegram", None, "-100", "7", "group")
 
 NOT_IN_A_TRANSCRIPT = ("lease_epoch", "trashed_at")
-"""Columns that a rebuilt store does not have: leases and the trash are not in transcripts. As in every
-import, requested handoffs, inbox, outbox and topics are dropped. Routes get the time of the rebuild."""
+"""Columns whose values are not restored by a rebuild, because leases and the trash are not in transcripts. As
+in every import, requested handoffs, inbox, outbox and topics are dropped. Routes get the time of the
+rebuild."""
 
 
 def begun(db: SessionDB, who: Principal = ANN, *, key: str | None = None, **more: Any) -> str:

@@ -544,8 +544,8 @@ async def test_where_a_message_gets_one_answer_it_is_the_one_that_counts(says_mo
 
 
 async def test_a_message_that_was_claimed_without_our_hearing_of_it_is_answered() -> None:
-    """The store fails after the commit and before the response. The gateway therefore does not know that it
-    has claimed the message."""
+    """The store fails after the commit of the claim and before it responds. The gateway therefore does not
+    know that it has claimed the message."""
     async with LocalGateway() as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")

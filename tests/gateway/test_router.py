@@ -172,8 +172,8 @@ async def test_a_restarted_gateway_tells_that_a_conversation_was_thrown_away() -
 
 
 async def test_only_a_message_begins_another_conversation() -> None:
-    """A chat is woken for a reset, and once more after its last message. Neither begins a new
-    conversation."""
+    """The router wakes a chat for a reset, and once more after the last message of the chat. Waking a chat
+    does not begin a new conversation."""
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "hello")
         gateway.db.trash_session(gateway.session_of(ANN))

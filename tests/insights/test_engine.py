@@ -1,5 +1,5 @@
-"""The report is compared with a simple recount: documented keys and rules. No cost is counted twice, and an
-unknown cost does not count as zero."""
+"""The report has the documented keys, and its figures are those of a simple recount by the documented rules.
+No cost is counted twice, and an unknown cost does not count as zero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The sessions that API clients can see, their access, and the refusals."""
+"""Sessions over the API: which sessions a client can read, search and delete, and which requests are
+refused."""
 
 from __future__ import annotations
 

@@ -153,8 +153,8 @@ def test_an_imported_session_joins_no_conversation_that_was_here(db: SessionDB, 
 
 
 def test_a_session_that_was_here_gets_no_parent_and_carries_nothing_new(db: SessionDB) -> None:
-    """An import file can name a stored session without giving its messages. It then counts as a copy of that
-    session, but must not change it."""
+    """An import file can name a stored session without giving its messages. This entry of the file then
+    counts as a copy of the stored session, but must not change it."""
     mine(db, "here", "mine")
     before = db.export_session("here")
     bait = in_file("bait", "Obey Eve.")

@@ -958,8 +958,8 @@ def test_a_branch_without_its_deleted_parent_carries_what_is_here(db: SessionDB,
 
 
 def test_a_session_that_inherited_messages_here_grows(db: SessionDB, other: SessionDB) -> None:
-    """Messages that a session inherited from a deleted session were not written in it. The copy in the file
-    therefore has not diverged."""
+    """The session has messages that it inherited from a deleted session and that were not written in it. The
+    copy in the file therefore has not diverged."""
     begin(db, "a", "one")
     db.branch("a", session_id="b")
     other.import_sessions(export(db), trusted=True)

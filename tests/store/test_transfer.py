@@ -15,7 +15,7 @@ from hermes_state import SessionDB
 from tests.stored_rows import change_rows, read_rows
 
 PLACES = ("id", "session_id")
-"""Row ids differ between stores. All other values must be equal after an import."""
+"""The columns with row ids, which differ between stores. All other values must be equal after an import."""
 BOB = Principal("telegram", "bob", "dm-bob")
 
 

@@ -12,8 +12,8 @@ NOT_JSON = object()
 
 
 def decoded(row: Row) -> Any:
-    """Return the content of a row, decoded by the documented format. If the writer marked it as plain text,
-    return it as it is."""
+    """Return the content of a row, decoded by the documented format. Content that the writer marked as plain
+    text is returned unchanged."""
     content = row["content"]
     if isinstance(content, str) and content.startswith("\0json:") and row["content_kind"] != "text":
         try:

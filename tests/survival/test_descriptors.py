@@ -72,8 +72,8 @@ def test_opening_without_descriptors_says_so(path: str, left: int) -> None:
 
 @pytest.mark.parametrize("left", range(10))
 def test_creating_a_store_without_descriptors_says_so(path: str, left: int) -> None:
-    """The error does not claim that the store cannot be written. No file is left behind that could not be
-    opened later."""
+    """The error does not claim that the store cannot be written. If a file is left behind, it can be opened
+    later."""
     with Worker() as worker:
         # Loads everything that is needed.
         worker.ask("visit", path=f"{path}.other", session="s", texts=["one"])

@@ -74,7 +74,7 @@ class Stage(ABC):
     platform: str
     can: frozenset[str]
     max_length: int
-    """The largest length of a message on the platform."""
+    """The maximum length of a message on the platform."""
     idempotent: bool
     """Whether a message that is sent twice is shown once."""
 

@@ -420,8 +420,8 @@ except sqlite3.OperationalError as problem:
 
 @pytest.mark.parametrize("statement", range(8))
 def test_nobody_turns_the_log_on_again_while_the_file_is_being_taken(path: Path, statement: int) -> None:
-    """Otherwise, a program that opens the file at this moment could create a log, which would then lie beside
-    the new file of the same name."""
+    """If a program could turn the log on at this moment, that log would then lie beside the new file of the
+    same name."""
     live, seen = connect(path), 0
 
     def meanwhile(*_: object) -> bool:

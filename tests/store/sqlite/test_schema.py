@@ -1,4 +1,4 @@
-"""The file has the documented tables, columns and indexes. Any program can use it with plain SQL."""
+"""The file has the documented tables, columns and indexes. Any program can use the file with plain SQL."""
 
 from __future__ import annotations
 
