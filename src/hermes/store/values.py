@@ -161,7 +161,7 @@ class SearchResults(list[dict[str, Any]]):
     ones."""
     partial: bool = False
     """True if no message contains all words as typed, so that some words were searched as parts of longer
-    words. `parts` lists those."""
+    words. `parts` lists these words."""
     parts: tuple[str, ...] = ()
     """The words that were found as parts of longer words."""
     relaxed: bool = False
@@ -337,7 +337,7 @@ class Fingerprint(NamedTuple):
         return bool(self.session & other.session)
 
     def can_be(self, other: Fingerprint) -> bool:
-        """Return whether `other`, from a copy of the same store, can be this session, even if its messages
+        """Return whether `other`, from a copy of the same store, can be this session, even if their messages
         differ."""
         return not other.session or bool(self.session & other.session) or self.is_proof_of(other)
 

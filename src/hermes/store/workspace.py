@@ -32,7 +32,8 @@ IN_WORKSPACE = (
 
 
 class WorkspaceName(NamedTuple):
-    """A workspace as named in a filter: by a path, and possibly by the end of a path."""
+    """A workspace as named in a filter. It is recognised by its path and, if `end` is set, also by the end of
+    its path."""
 
     path: str | None = None
     end: str | None = None

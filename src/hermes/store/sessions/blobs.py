@@ -97,8 +97,8 @@ def decode(reader: Reader, stored: Any, kind: str | None) -> Any:
 
 
 def attach_blobs(writer: Writer, message_id: int, attachments: Iterable[Attachment]) -> None:
-    """Store the attachments as blobs, unless they are already stored, and a reference from the message to
-    each of them."""
+    """Store the attachments as blobs, unless they are already stored. Also store a reference from the message
+    to each blob."""
     for hash_, media_type, data in attachments:
         writer.run(INSERT, hash_, media_type, len(data), data, clock.now())
         writer.run(REFER, message_id, hash_)

@@ -151,7 +151,8 @@ def _bind_values(selected: Selection) -> tuple[object, ...]:
 
 
 def _is_matching(reader: Reader, root: str, selected: Selection) -> bool:
-    """Check the conditions that SQL cannot compare correctly for every script and on every engine."""
+    """Return whether a conversation meets the conditions that SQL cannot compare correctly for every script
+    and on every engine."""
     if (selected.title, selected.model, selected.min_messages, selected.max_messages) == (
         None,
         None,

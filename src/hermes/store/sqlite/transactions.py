@@ -81,8 +81,8 @@ class Transactions:
         return Snapshot(self)
 
     def refuse_locked_read(self) -> None:
-        """Raise `StoreBusy` if a signal handler reads during a commit that it has interrupted, without a
-        write-ahead log.
+        """Without a write-ahead log, raise `StoreBusy` if a signal handler reads during a commit that it has
+        interrupted.
 
         With a rollback journal, a commit blocks new readers. The handler would therefore wait for its own
         thread.

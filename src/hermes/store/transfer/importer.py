@@ -203,8 +203,9 @@ class Import:
     def _find_moved(self, reader: Reader, incoming: IncomingSession) -> Moved:
         """Return the messages of an incoming session that have moved to another stored session.
 
-        A message moves to a session that carries it when its own session is deleted or replaced. In all other
-        cases, an equal uid comes from a copy of a file that a person made, and is ignored.
+        When a session is deleted or its messages are replaced, a message that another session carries moves
+        to that other session. In all other cases, an equal uid comes from a copy of a file that a person
+        made, and is ignored.
         """
         self._stored.refresh(reader)
         carried = incoming.find_carried()

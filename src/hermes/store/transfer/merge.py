@@ -290,8 +290,8 @@ def _take_labels(
 ) -> tuple[bool, Retitled | None]:
     """Apply newer titles, ends, tags, archive flags, pins and model settings to the session.
 
-    Return whether any label changed, and the labels whose title was not available, or None if it was
-    available.
+    Return whether any label changed and, if the merged title was not available, the `Retitled` value;
+    otherwise None.
     """
     session, here, labels = merge.session, read_labels(writer, merge.session), incoming.make_labels()
     if not trusted:  # an untrusted file neither adds nor removes a pin

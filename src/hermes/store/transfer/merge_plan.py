@@ -199,7 +199,8 @@ _DIGEST_SIZE = 6
 
 
 def name_branch(session_id: str, first_message: str) -> str:
-    """Return the id of the branch of a session whose first new message is `first_message`.
+    """Return the id of a branch of the session `session_id`. `first_message` is the first new message of the
+    branch.
 
     The id is the same in every store. The next import therefore finds the branch, and other stores can find
     its messages.
@@ -264,8 +265,8 @@ def merge_labels(
     """
 
     def choose(name: str, decide: Callable[[], bool]) -> bool:
-        """Return whether to use the incoming value of the label `name`. If `base` does not settle this,
-        `decide()` does."""
+        """Return whether to use the incoming value of the label `name`. If `base` is not enough to decide
+        this, return `decide()`."""
         if base is not None:
             if mark_labels(incoming).get(name) == base.incoming.get(name):
                 return False

@@ -68,8 +68,8 @@ class Merge(NamedTuple):
     """The stored id of every incoming message, or 0 if the message is not stored."""
     visited: list[str]
     is_alias: bool
-    """Whether the incoming session is a branch that another store created, and this session contains its
-    messages."""
+    """Whether the incoming session is a branch that another store created and whose messages are in
+    `session`."""
 
     @property
     def missing(self) -> list[int]:

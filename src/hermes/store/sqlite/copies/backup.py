@@ -30,7 +30,7 @@ MOST_BYTES = 8 << 30
 DAMAGED = ".damaged"
 """The suffix of a damaged store that was set aside.
 
-It is not verified, but may be the only copy of its data.
+Such a store is not verified, but may be the only copy of its data.
 """
 
 _NAME = re.compile(r"state-(\d{8}_\d{6})(?:-(\d+))?-[a-z][a-z0-9-]*\.db(?:\.damaged)?")

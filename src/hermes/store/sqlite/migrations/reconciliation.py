@@ -28,10 +28,8 @@ from hermes.store.sqlite.schema import TOPIC_COLUMNS, Missing, find_schema_gaps,
 from hermes.store.sqlite.search import index
 
 TRUTH = ("sessions", "messages")
-"""Tables that are never created again if they are missing.
-
-Otherwise a lost history would look like an empty one.
-"""
+"""Tables that are not created again if they are missing. If they were created again, a lost history would
+look like an empty one."""
 DERIVED = frozenset(f"sessions.{column}" for column in WORKED_OUT)
 COUNTERS = frozenset(("sessions.message_count", "sessions.tool_call_count"))
 SEARCHED = frozenset(("messages.tool_name", "messages.tool_calls", "messages.active"))

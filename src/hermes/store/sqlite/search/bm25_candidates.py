@@ -91,7 +91,7 @@ several.
 Words beyond these limits are not rare.
 """
 MOST_TOGETHER, PAIRED = 2_500, 4
-"""How many messages the pairs of other words may match, by an estimate.
+"""How many messages the pairs of words that are not rare may match, by an estimate.
 
 The second number is how many words are paired.
 """
@@ -359,7 +359,8 @@ def _pair_terms(others: Sequence[str], counts: dict[str, int], mark: int) -> lis
 
 
 def _join_led(alone: list[str], together: list[str], others: Sequence[str]) -> str | None:
-    """Return an expression that matches any of `alone` and `together`.
+    """Return an expression that matches every message that one of the expressions in `alone` and `together`
+    matches.
 
     The words of `others` only count for the score.
     """

@@ -155,6 +155,7 @@ def _make_hit(row: Row, beside: dict[int, tuple[str, Any]]) -> Hit:
 
 
 def make_room(reader: SqliteReader, mark: int) -> None:
-    """Enlarge the page cache if the store is large, because ranking looks up the length of each match."""
+    """Enlarge the page cache if the store is large, because ranking looks up the length of each matching
+    text."""
     if mark > LARGE:
         reader.rows(MORE_CACHE)

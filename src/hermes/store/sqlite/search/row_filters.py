@@ -1,5 +1,5 @@
-"""The SQL conditions for the rows that a search may find. `?1` is bound by the caller, the others by
-`values_of`.
+"""The SQL conditions for the rows that a search may find. The caller binds the parameter `?1`; `values_of`
+returns the values of the others.
 
 Conditions that SQL cannot express use the functions of `sql_functions`. These functions are called only if
 the filter needs them, and those for titles only once per session.

@@ -1,8 +1,9 @@
 """The space that the file uses, and its return to the file system after deletions.
 
-The terms of a deleted message stay in the index until its segments are merged, and the freed pages stay on
-the free list until the file is truncated. `VACUUM` does both at once, but blocks all writers and needs as
-much free space as the file. The functions here work in short steps, between which others can write.
+The terms of a deleted message stay in the index until the segments of the index are merged, and the freed
+pages stay on the free list until the file is truncated. `VACUUM` does both at once, but blocks all writers
+and needs as much free space as the file. The functions here work in short steps, between which others can
+write.
 """
 
 from __future__ import annotations

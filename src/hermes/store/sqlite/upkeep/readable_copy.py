@@ -161,7 +161,7 @@ def _show_compacted(connection: apsw.Connection) -> None:
     """Show the messages of compacted conversations, each once.
 
     Since version 12, the reference compacts a conversation in place. It hides the original messages and
-    writes a summary. It also writes the messages that stay in the context a second time.
+    writes a summary. It also writes a second copy of the messages that stay in the context.
     """
     rows = run(connection, COMPACTED)
     run(connection, SHOW_COMPACTED)

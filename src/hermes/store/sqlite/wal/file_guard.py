@@ -382,7 +382,7 @@ def begin_leaving(guard: Guard) -> bool:
 def finish_leaving(guard: Guard) -> None:
     """Close the descriptors after the last store has closed its connections.
 
-    No lock of SQLite is left that this could drop.
+    By then, SQLite holds no lock that this could drop.
     """
     with _lock:
         if not guard.users:

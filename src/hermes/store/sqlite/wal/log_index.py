@@ -67,7 +67,8 @@ def is_index_of_log(index: LogIndex, log: int) -> bool:
 
 
 def has_salts(index: LogIndex, log: int) -> bool:
-    """Return whether the log has the salts that the index names, which means that it was not restarted since.
+    """Return whether the log has the salts that the index names. If so, the log was not restarted after the
+    index was written.
 
     SQLite changes the salts when it restarts a log, and restarts a log only when all frames of the log are in
     the database file.

@@ -73,10 +73,8 @@ class LogLock:
         return self._set(_SHARED)
 
     def claim(self) -> bool:
-        """Try to acquire the lock exclusively.
-
-        Return whether it was acquired. If not, a shared lock stays shared.
-        """
+        """Try to acquire the lock exclusively. Return whether it was acquired. If it was not, a shared lock
+        that was held before is kept."""
         return self._set(_EXCLUSIVE)
 
     def claim_before(self, until: float) -> bool:

@@ -81,6 +81,7 @@ def is_settled(changed_ns: int, now: float) -> bool:
     """Return whether a change of the folder at the time `now` would get another change time than
     `changed_ns`.
 
-    This takes a moment: some file systems store times only in steps of one or two seconds.
+    Shortly after the time `changed_ns` the result is False, because some file systems store times only in
+    steps of one or two seconds.
     """
     return now - changed_ns / 1e9 > (_TICK_S if changed_ns % 1_000_000_000 else _TICKS_OF_SECONDS_S)
