@@ -161,7 +161,7 @@ class Policy:
     def _is_in_view(self, command: SimpleCommand, folder: Path) -> bool:
         """Return whether a command that runs without a sandbox reads only files that the view shows.
 
-        `/tmp` in the command means the shared folder of the machine here, because only a sandbox replaces it
+        In such a command, `/tmp` means the shared folder of the machine, because only a sandbox replaces it
         by the private folder.
         """
         words = (*command.words[1:], *command.reads)

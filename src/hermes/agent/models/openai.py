@@ -291,7 +291,8 @@ def _read_chunk(chunk: ChatCompletionChunk, calls: _Calls) -> Iterator[Piece]:
 
 
 def _read_content(content: object) -> Iterator[Piece]:
-    """Yield the pieces of a content. It is plain text, or a list of parts, some of which are reasoning."""
+    """Yield the pieces of `content`, which is plain text or a list of parts. Some of the parts can be
+    reasoning."""
     if isinstance(content, str):
         if content:
             yield Text(content)

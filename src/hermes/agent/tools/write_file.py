@@ -65,8 +65,8 @@ class WriteFile:
 def write(path: Path, text: str, before: str | None, view: View, record: Callable[[Path, str], None]) -> str:
     """Write the file and return a summary.
 
-    `before` is the old text of the file that the approval request showed; None if the file did not exist or
-    was not text. If the file has changed since, raise `ToolFailed`.
+    `before` is the text of the file when the approval was requested; None if the file did not exist or was
+    not text. If the file has changed since then, raise `ToolFailed`.
     """
     size = f"{len(text.encode()):,} bytes"
     with EDITING:
