@@ -104,8 +104,8 @@ def tmp_path_factory(
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the path of a home for this test. The folder does not exist yet.
 
-    A test cannot reach the real files of a person, because HOME is a temporary folder too. It is not below
-    `tmp_path`: a workspace that contains a whole home would be ignored.
+    A test cannot reach the real files of a person, because HOME is a temporary folder too. HOME is not below
+    `tmp_path`, because a workspace that contains a whole home would be ignored.
     """
     person = tmp_path.with_name(f"{tmp_path.name}-person")
     person.mkdir()

@@ -26,7 +26,7 @@ PATIENCE_S = 60
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory: pytest.TempPathFactory) -> ChangedCopy:
     """Return a copy of the source with every recipe applied, and a home with a store that was created before
-    that."""
+    the recipes were applied."""
     folder = tmp_path_factory.mktemp("extending")
     home = folder / "home"
     home.mkdir(mode=0o700)

@@ -108,8 +108,8 @@ def browsing(db: SessionDB) -> Browsing:
 
 @pytest.fixture
 def told(db: SessionDB) -> Told:
-    """Return a function that stores a conversation that is `age` seconds old. Its texts are said by the
-    person and the agent in turn."""
+    """Return a function that stores a conversation that is `age` seconds old. Its texts are messages of the
+    person and of the agent in turn."""
 
     def tell(
         session_id: str, *texts: str, title: str | None = None, source: str = "cli", age: float = 0

@@ -1,4 +1,4 @@
-"""Shell completion: the words that it offers, requested in the way of the completion scripts and in the
+"""Shell completion: the words that it offers, both to a request as the completion scripts make it and in the
 installed shells."""
 
 from __future__ import annotations

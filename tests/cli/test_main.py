@@ -261,7 +261,7 @@ def test_a_command_without_a_store_takes_none(hermes: Hermes) -> None:
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv here")
 def test_what_cannot_be_written_can_be_read(told: Told, db: SessionDB, home: Path, tmp_path: Path) -> None:
-    """Root could write anyway, so the test first drops its privileges."""
+    """Root can write to any file, so the test first drops its privileges."""
     told("one", "hello", title="garden plans")
     db.close()
     powerless = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []

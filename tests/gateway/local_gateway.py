@@ -39,7 +39,8 @@ from hermes_state import SessionDB
 from tests.gateway.fake_adapter import FakeAdapter
 
 PATIENCE_S = 60.0
-"""The limit of any wait in seconds. After it, the test fails and names the condition that was not met."""
+"""The time limit of any wait, in seconds. When it is reached, the test fails and names the condition that was
+not met."""
 
 ANN = Source("telegram", "1", user_id="1", user_name="Ann")
 BOB = Source("telegram", "2", user_id="2", user_name="Bob")

@@ -113,7 +113,8 @@ class Worker:
         return sorted(self.db.search_messages(query, limit=1_000), key=lambda row: row["id"])
 
     def work(self, tag: str, rounds: int) -> str:
-        """Write, search, list and compress, round after round. Return the last session of its conversation."""
+        """Write, search, list and compress in one conversation, round after round. Return the last session of
+        the conversation."""
         session = f"{tag}-0"
         self.db.create_session(session, "cli")
         for n in range(1, rounds + 1):

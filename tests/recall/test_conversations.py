@@ -1,5 +1,5 @@
 """`search_conversations`: the query language for people, one row per conversation, and a mark on results that
-match only nearly."""
+match only approximately."""
 
 from __future__ import annotations
 

@@ -79,6 +79,6 @@ async def compare(steps: list[str], gateway: ApiGateway, person: Person) -> None
 
 
 def list_contents(state: StoredState) -> list[StoredConversation]:
-    """Return the conversations without whether and why they ended. These differ, because an API client can
-    continue any session."""
+    """Return the conversations without the fields that say whether and why they ended. The surfaces differ in
+    this, because an API client can continue any session."""
     return [conversation._replace(is_ended=False, end_reason=None) for conversation in state.conversations]

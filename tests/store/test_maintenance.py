@@ -196,7 +196,8 @@ def test_what_was_open_when_maintenance_began_is_not_deleted_by_it(
 
 
 class EndsMeanwhile(Retention):
-    """A retention manager in which two sessions end after maintenance has begun and before it deletes."""
+    """A retention manager in which two sessions end after maintenance has begun and before it deletes
+    sessions."""
 
     def prune(self, *arguments: Any, **named: Any) -> int:
         from hermes.store.sessions.sessions import Sessions

@@ -314,8 +314,8 @@ def lose(db: SessionDB) -> None:
 
 
 def chat(db: SessionDB, session_id: str, said_at: float, *, ended: str | None = None) -> str:
-    """Create a session of the private chat, started at 100 and last used at `said_at`, whose routing row is
-    lost."""
+    """Create a session of the private chat, started at 100 and last used at `said_at`. The routing row of the
+    chat is lost."""
     db.create_session(session_id, "telegram", started_at=100.0)
     db.append_message(session_id, "user", "hello", timestamp=said_at)
     db.routing.route("k", *DM, session_id)

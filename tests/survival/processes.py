@@ -113,7 +113,7 @@ class Worker:
 
 def check_said(messages: list[dict[str, Any]], acknowledged: dict[int, int], tag: str) -> None:
     """Check the numbered messages of one worker: every acknowledged message is stored once and in order, and
-    at most one further message."""
+    at most one further message is stored."""
     texts = [row["content"].split()[0] for row in messages]
     assert texts == [f"{tag}n{n}" for n in range(len(texts))]
     assert len(acknowledged) <= len(texts) <= len(acknowledged) + 1

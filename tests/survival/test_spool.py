@@ -488,8 +488,8 @@ def test_threads_share_the_spool(spooling: SessionDB) -> None:
 
 
 def test_killed_at_any_moment_everything_accepted_is_stored_once_and_in_order(home: Path) -> None:
-    """Processes accept messages while the lock is taken and released again and other processes open the
-    store. All of them are killed."""
+    """Processes accept messages while another process takes and releases the lock, and while further
+    processes open the store. All of these processes are killed."""
     path, rng = home / "state.db", random.Random(5)
     SessionDB(path).close()
     accepted: dict[str, int] = {}

@@ -106,7 +106,8 @@ def test_a_forked_child_is_refused_and_does_no_harm(home: Path) -> None:
 
 
 def _check_acknowledged(acknowledged: list[list[Any]]) -> None:
-    """Check that every append that returned, [writer, number, id], is stored once and in the order of its writer."""
+    """Check that every append that returned, [writer, number, id], is stored once and in the order in which
+    its writer made the appends."""
     assert all(isinstance(number, int) for _who, _n, number in acknowledged)
     with SessionDB() as db:
         rows = db.get_messages("shared")

@@ -504,7 +504,8 @@ def write_for(path: str, me: str, seconds: float) -> None:
 
 
 def read_for(path: str, seconds: float, writers: list[str]) -> None:
-    """Check that every read shows a prefix of the writer's messages, and never fewer than the previous read."""
+    """Check that every read shows a prefix of the messages of each writer, and never fewer messages than the
+    previous read."""
     db = SessionDB(Path(path))
     say(open=True)
     until, looks = time.monotonic() + seconds, 0
@@ -714,7 +715,8 @@ def interrupted_leader(path: str, followers: int) -> dict[str, Any]:
 
 
 def _leaves_a_with(frame: Any, entered: set[tuple[int, int]]) -> bool:
-    """Return whether this trace event is the second one of a `with` line, at the end of the block.
+    """Return whether this trace event is the second event of a `with` line, which occurs at the end of the
+    block.
 
     CPython checks for signals after calls and at the end of a loop iteration, never between the end of the
     body and `__exit__`. A real signal cannot raise an exception there.

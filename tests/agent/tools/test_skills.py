@@ -1,4 +1,4 @@
-"""Skills are written, found, changed and archived, and never outside their folder."""
+"""Skills are written, found, changed and archived. No operation reaches a file outside their folder."""
 
 from __future__ import annotations
 

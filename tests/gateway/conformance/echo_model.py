@@ -18,8 +18,8 @@ from tests.agent.openai_server import Asked, ModelServer, Reply, calls, chunk, s
 NAMING = "Name a conversation."
 """The beginning of a request for a title."""
 WISH = re.compile(r"(hold|long|remove)(?: \w+)?? (\w+)\Z")
-"""The pattern is searched at the end of the prompt, because the prompt can begin with earlier unanswered
-messages."""
+"""Matches a wish at the end of the prompt. The beginning is ignored, because it can consist of earlier
+unanswered messages."""
 DONE = b"data: [DONE]\n\n"
 
 

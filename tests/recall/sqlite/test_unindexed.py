@@ -1,5 +1,5 @@
 """A search includes messages that are not indexed yet, even while another process holds the write lock. If it
-cannot, it fails with one error."""
+cannot include them, it fails with one error."""
 
 from __future__ import annotations
 
