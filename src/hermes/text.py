@@ -240,8 +240,8 @@ def spell_controls(text: str | bytes) -> str:
     r"""Return text of several lines that is safe to print and complete: control characters are spelled out,
     such as `\x1b`.
 
-    Used for messages of people and models. `make_readable` drops escape sequences and the text inside control
-    strings.
+    Used for messages of people and models. `make_readable`, in contrast, drops escape sequences and the text
+    inside control strings.
     """
     text = replace_surrogates(to_text(text))
     if text.isprintable():
@@ -274,8 +274,8 @@ def reveal(text: str | bytes) -> str:
     r"""Return text of several lines in which nothing is hidden: control and invisible characters become
     escapes such as `\x1b`.
 
-    Used for commands and edits. `make_readable` drops control strings with their content, which a shell would
-    run.
+    Used for commands and edits. `make_readable` is not suitable for them, because it drops control strings
+    with their content, which a shell would run.
     """
     text = replace_surrogates(to_text(text))
     return text if text.isprintable() else re.sub(_HIDDEN, _escape, text)

@@ -129,8 +129,8 @@ def list_common_tags(conversations: Sequence[Conversation]) -> list[str]:
 
 
 def plan_tags(db: SessionDB, conversations: Sequence[Conversation], line: str) -> Step:
-    """Plan a change of tags. The tags in `line` replace the tags that all of the conversations have. The
-    other tags of each conversation stay.
+    """Plan a change of tags. The tags in `line` replace the tags that all of the conversations have in
+    common. The other tags of each conversation stay.
 
     Raise an error if a tag is invalid.
     """

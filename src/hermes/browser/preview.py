@@ -298,7 +298,8 @@ def _find_anchor(parts: list[Part], starts: list[int], line: int) -> tuple[Part,
 class Palette(NamedTuple):
     """The styles of the preview, each named after the text it applies to.
 
-    They are applied as spans, because the style of a `Text` as a whole is not drawn outside its spans.
+    Each style is applied to a span of a `Text`. A style of the `Text` as a whole would not be drawn where
+    there is no span.
     """
 
     plain: Style

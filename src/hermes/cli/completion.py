@@ -283,7 +283,8 @@ def _open_store(store: Path) -> SessionDB:
 
 
 def _make_offer(row: dict[str, Any], begun: str) -> tuple[str, str]:
-    """Complete to the title if it begins with the typed text, otherwise to the id."""
+    """Return the completion for a session, and its description. The completion is the title if it begins with
+    the typed text, otherwise the id."""
     if row["title"] and row["title"].lower().startswith(begun.lower()):
         return row["title"], row["id"]
     return row["id"], row["title"] or row["preview"]

@@ -146,8 +146,8 @@ def _check_question(words: Sequence[str]) -> None:
 
 
 def _use_store(arguments: argparse.Namespace, store: Path) -> None:
-    """Apply a `--store` that is before the command. If `--store` is also given after the command, that value
-    is used."""
+    """Apply a `--store` that is before the command. If `--store` is also given after the command, the value
+    after the command is used."""
     if not hasattr(arguments, "store"):
         name = getattr(arguments, "command_name", "hermes")
         raise WrongUsage(f"`{name}` uses no store, so --store does not apply (see '{name} --help')")

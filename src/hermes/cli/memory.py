@@ -1,6 +1,6 @@
 """`hermes memory` and `hermes skills`: read and edit the agent's memory and skills.
 
-If the store is encrypted, these files may be encrypted too. An editor alone cannot open them then.
+If the store is encrypted, these files may be encrypted too. In that case, an editor alone cannot open them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The entry point of the installed `hermes`. Ctrl-C prints the one-line message even during the imports."""
+"""The entry point of the installed `hermes`. Even during the imports, Ctrl-C prints one line instead of a
+traceback."""
 
 from __future__ import annotations
 

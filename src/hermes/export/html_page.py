@@ -6,10 +6,10 @@ and its Content-Security-Policy allows only its own style and script, by their h
 conversation view and a search. Every message has an anchor (`#msg-17`). Reasoning, tool calls and tool
 results are collapsed. The system prompt and rewound messages are left out; JSONL contains them.
 
-If a page has several conversations, each of them is in a `<noscript>`. A browser that runs scripts reads this
-as text, and the script inserts a conversation when it is opened. A page with thousands of conversations
-therefore loads quickly. A browser that runs no scripts reads it as elements, and the list links to each
-conversation.
+If a page has several conversations, each of them is in a `<noscript>`. A browser that runs scripts reads the
+content of this element as text, and the script inserts a conversation when it is opened. A page with
+thousands of conversations therefore loads quickly. A browser that runs no scripts reads the content as HTML,
+and the list links to each conversation.
 """
 
 from __future__ import annotations

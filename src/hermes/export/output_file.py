@@ -69,8 +69,8 @@ class OutputFiles:
         self._backups: dict[Path, Path] = {}
         """Maps the path of each new file to the path under which the earlier export is kept."""
         self._set_aside: dict[Path, Path] = {}
-        """Maps the path of each other file that was replaced to its hidden second name. That name is removed
-        when all files are written."""
+        """Maps the path of each replaced file that is not an earlier export to its hidden second name. That
+        name is removed when all files are written."""
 
     @property
     def backups(self) -> list[Path]:

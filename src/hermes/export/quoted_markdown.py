@@ -111,7 +111,7 @@ def _match_fence(line: str) -> _Fence | None:
 
 def _is_closing(found: _Fence | None, fence: _Fence) -> bool:
     """Return whether the line with the fence `found` ends the code block that `fence` began, whatever
-    surrounds it. A fence indented by more than three spaces does not."""
+    surrounds it. A fence that is indented by more than three spaces ends no code block."""
     return found is not None and found.mark.startswith(fence.mark) and not found.info and found.indent <= 3
 
 

@@ -279,8 +279,8 @@ def _compute_scores(
     matching: Sequence[str], near: Sequence[str], ranked: dict[str, Found], titled: Container[str]
 ) -> dict[str, float]:
     """Return the scores in the order of the results. Exact matches are listed before approximate ones. If the
-    first approximate match has a higher score than the last exact match, the difference is added to all exact
-    matches."""
+    first approximate match has a higher score than the last exact match, the difference is added to the
+    scores of all exact matches."""
     scores = {root: _compute_score(root, ranked, titled) for root in (*matching, *near)}
     lift = max(0.0, scores[near[0]] - scores[matching[-1]]) if matching and near else 0.0
     return {**scores, **{root: scores[root] + lift for root in matching}}

@@ -1,5 +1,5 @@
-"""The table of slash commands: the shared commands and the terminal's own commands. The function of an own
-command receives the chat."""
+"""The table of slash commands: the shared commands and the terminal's own commands. The function of a
+terminal command receives the chat."""
 
 from __future__ import annotations
 
@@ -91,5 +91,5 @@ def parse_command(text: str) -> TypedCommand | None:
 
 
 def list_names() -> dict[str, str]:
-    """Map each command name and each alias to the name of its command."""
+    """Return a mapping from each command name and each alias to the name of its command."""
     return {name: command.name for command in load_commands().values() for name in command.names}

@@ -74,7 +74,7 @@ class InputHistory:
     """The entries in the file. If the store is encrypted, each entry is encrypted.
 
     An unencrypted file has the format of prompt_toolkit's `FileHistory`. A comment before an entry gives the
-    positions of its pastes. An encrypted entry contains the same text.
+    positions of its pastes. An encrypted entry contains the same lines, the comment included.
     """
 
     def __init__(self, file: Path) -> None:

@@ -1,6 +1,7 @@
 """`hermes config get | set | unset | list | edit | path`.
 
-Owns the output of settings and of where each one is set. Imports `hermes.config`, but no other command.
+Owns the output of the settings and of the place where each one is set. Imports `hermes.config`, but no other
+command.
 """
 
 from __future__ import annotations

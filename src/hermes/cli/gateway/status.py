@@ -136,8 +136,8 @@ def _format_report(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _format_state(platform: dict[str, Any]) -> str:
-    """Format the state of a platform. The state reported by the gateway takes precedence, because the secret
-    may be known only to the gateway."""
+    """Format the state of a platform. The state that the gateway reports takes precedence over the settings
+    here, because a secret may be known only to the gateway."""
     if platform["state"]:
         since = f" since {clock.format_relative(platform['since'], clock.now())}" if platform["since"] else ""
         return f"{platform['state']}{since}" + (f": {platform['error']}" if platform["error"] else "")

@@ -40,10 +40,10 @@ def run_editor(named: str, file: Path, *, keeps_file: bool = True) -> None:
 
 
 def edit_file(file: Path, folder: Path) -> bool:
-    """Let the user edit a file of the home, which may be encrypted. Return whether it was changed.
+    """Let the user edit a file of the home. The file may be encrypted. Return whether it was changed.
 
-    The editor works on a copy in a private folder, where it can also create its own files. The folder is
-    removed afterwards. `folder` is the folder whose lock protects writes to the file.
+    The editor works on a copy in a temporary private folder, where it can also create its own files. This
+    private folder is removed afterwards. `folder` is the folder whose lock protects writes to the file.
     """
     from hermes.atomic_files import lock_private_folder, replace_file
     from hermes.store.engine_choice import sealed_files

@@ -46,8 +46,8 @@ PHRASES = (
     rf"(?:{_TIMES}) (?:passed|(?:are|were) there|do i have|did it take(?: me)?)(?: between| to)?",
     r"what (?:was|is|were|are) (?:its|his|her|their|the) names?",
 )
-"""These phrases are removed only as a whole, because each of their words can also be the subject of a
-question."""
+"""Phrases that only form a question or are about the conversation itself. They are removed only as a whole,
+because each of their words can also be the subject of a question."""
 
 CHINESE = "|".join(sorted(_CHINESE.split(), key=len, reverse=True))
 """Longer words come first, so that a shorter word does not match inside a longer one."""
