@@ -136,7 +136,7 @@ async def test_old_contents_go_with_the_conversation(
 
 
 def fill_journal(home: Path) -> Path:
-    """Create edits of three conversations: expired ones, and two of 300 MB each."""
+    """Create edits of three conversations: one with expired edits, and two with 300 MB of edits each."""
     kept = home / "sessions" / "edits"
     for name, age_days, size in (("expired", 31, 1), ("older", 2, 300_000_000), ("newer", 1, 300_000_000)):
         (kept / name).mkdir(parents=True)

@@ -126,7 +126,7 @@ class StoredConversation(NamedTuple):
     end_reason: str | None
     context: list[tuple[str, str]]
     own: list[tuple[str, bool]]
-    """The messages that are stored in this conversation itself, each with whether it is active."""
+    """The messages that are stored in this conversation itself, as (text, whether the message is active)."""
 
 
 class StoredState(NamedTuple):

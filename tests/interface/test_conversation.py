@@ -1,4 +1,5 @@
-"""A session as the conversation for a model: in OpenAI's format, without injected memory."""
+"""The messages of a session in the form that a model receives: in OpenAI's format, without injected
+memory."""
 
 from __future__ import annotations
 

@@ -109,7 +109,8 @@ class Worker:
         return {name: value for name, value in row.items() if name not in names}
 
     def find(self, query: str) -> list[dict[str, Any]]:
-        """Search, in order of ids, because relevance depends on how much of the store is indexed."""
+        """Search, and return the results in order of ids, because relevance depends on how much of the store
+        is indexed."""
         return sorted(self.db.search_messages(query, limit=1_000), key=lambda row: row["id"])
 
     def work(self, tag: str, rounds: int) -> str:

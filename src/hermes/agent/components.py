@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ModelChoice(NamedTuple):
-    """The model that a person selected. A field that is None has the value from the settings."""
+    """The model that a person selected. For a field that is None, the value from the settings is used."""
 
     model: str | None = None
     base_url: str | None = None

@@ -161,7 +161,7 @@ class Changes:
     def __init__(self, browser: Browser, db: SessionDB) -> None:
         self._browser, self._db = browser, db
         self._undos: list[tuple[Step, int]] = []
-        """The changes that can be undone, each with the cursor position at that time."""
+        """The changes that can be undone, each with the cursor position at the time of the change."""
         self._lock = asyncio.Lock()
         self._stop = threading.Event()
 

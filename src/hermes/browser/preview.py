@@ -89,7 +89,7 @@ class Preview(ScrollView, can_focus=True):
         self._width = 0
         self._lines: list[Text] = []
         self._starts: list[int] = []
-        """The number of the first line of each part, including its dividers."""
+        """The line number at which each part begins. The dividers before a part belong to the part."""
         self._reading = asyncio.Lock()
 
     # ---------------------------------------------------------------- content

@@ -146,7 +146,7 @@ def _check_any_text(value: object) -> str:
 
 
 def _check_switch(value: object) -> bool:
-    """Accept a flag, or a word that stands for it, because `no` is a text in YAML 1.2."""
+    """Accept a boolean, or a word that stands for one, because YAML 1.2 reads `no` as text."""
     if isinstance(value, bool):
         return value
     word = str(value).strip().lower()

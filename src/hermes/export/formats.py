@@ -16,7 +16,8 @@ class Format(NamedTuple):
     accepts `remote_images`."""
     ending: str
     is_split: bool
-    """Whether an export to a folder writes one file per conversation, or one file for all."""
+    """Whether an export to a folder writes one file per conversation. If False, it writes one file for
+    all."""
     is_titled: bool = False
     """Whether the file name of a single conversation contains its title in addition to its id."""
 

@@ -346,7 +346,8 @@ class Fingerprint(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """The result of erasing deleted sessions from the copies of a store, one line each."""
+    """The result of erasing deleted sessions from the copies of a store. Each field has one line of text per
+    file."""
 
     done: tuple[str, ...]
     left: tuple[str, ...]

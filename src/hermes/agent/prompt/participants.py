@@ -76,7 +76,8 @@ def strip_mark(text: str) -> str:
 
 
 def is_marked(rows: Iterable[Row]) -> bool:
-    """Return whether these messages belong to a shared session: one of them has a speaker mark."""
+    """Return whether these messages belong to a shared session, that is, whether one of them has a speaker
+    mark."""
     beginnings = [_get_beginning(row.get("content")) for row in rows if row.get("role") == "user"]
     return any(_MARK.match(text) or _OTHER_MARKS.match(text) for text in beginnings)
 

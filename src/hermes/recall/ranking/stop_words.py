@@ -50,7 +50,8 @@ PHRASES = (
 because each of their words can also be the subject of a question."""
 
 CHINESE = "|".join(sorted(_CHINESE.split(), key=len, reverse=True))
-"""Longer words come first, so that a shorter word does not match inside a longer one."""
+"""A pattern for Chinese words that form a question. Longer words come first, so that a shorter word does not
+match inside a longer one."""
 
 _TELL = "recommend|suggest|told|tell|taught|teach|g[ai]ve|advis|explain|help|propos|wr[oi]te|show|answer"
 ASKS_AGENT = (

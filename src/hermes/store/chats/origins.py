@@ -69,7 +69,7 @@ def assign_chat(writer: Writer, session_id: str, session_key: str) -> None:
 
 
 def inherit_chat(writer: Writer, from_session: str, to_session: str) -> None:
-    """Copy the origin of `from_session` to `to_session`, which replaces it."""
+    """Copy the origin of `from_session` to `to_session`, the session that replaces `from_session`."""
     writer.run(INHERIT, to_session, from_session)
 
 
