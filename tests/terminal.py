@@ -10,20 +10,36 @@ import re
 import shlex
 import struct
 import subprocess
+import sys
 import termios
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
+
+from tests import warm_command
 
 ENTER, INTERRUPT, LEAVE, DOWN = "\r", "\x03", "\x04", "\x1b[B"
 REQUEST, POSITION = b"\x1b[6n", b"\x1b[20;3R"
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_=>])")
 PATIENCE_S = 60.0
+WARM = ("hermes.cli.main", "tests.chat.echo")
+"""Modules that `warm_command` starts."""
 END_OF_OUTPUT = b"\x00end of output\x00"
 
 
-def mark_end(process: subprocess.Popen[Any], terminal: int) -> None:
+class Process(Protocol):
+    """A process of `subprocess` or of `warm_command`."""
+
+    @property
+    def pid(self) -> int: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def poll(self) -> int | None: ...
+    def send_signal(self, number: int) -> None: ...
+    def kill(self) -> None: ...
+
+
+def mark_end(process: Process, terminal: int) -> None:
     """Write `END_OF_OUTPUT` to the terminal after the process has ended. The mark then follows all output of
     the process.
 
@@ -34,7 +50,7 @@ def mark_end(process: subprocess.Popen[Any], terminal: int) -> None:
     os.write(terminal, END_OF_OUTPUT)
 
 
-def read_output(process: subprocess.Popen[Any], ours: int, theirs: int) -> bytes:
+def read_output(process: Process, ours: int, theirs: int) -> bytes:
     """Read the output of a process from a pseudo-terminal until the process ends, then close both ends of the
     terminal."""
     marker = threading.Thread(target=mark_end, args=(process, theirs))
@@ -46,6 +62,16 @@ def read_output(process: subprocess.Popen[Any], ours: int, theirs: int) -> bytes
     os.close(theirs)
     os.close(ours)
     return output.removesuffix(END_OF_OUTPUT)
+
+
+def split_command(words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return the module and the arguments of a command line such as `python -W error -m MODULE ARGUMENT`. The module
+    is empty in any other command line."""
+    flags = list(words[:4])
+    if flags[0] != sys.executable or "-m" not in flags:
+        return "", words
+    at = flags.index("-m") + 1
+    return words[at], words[at + 1 :]
 
 
 class Terminal:
@@ -69,18 +95,27 @@ class Terminal:
         self.before = self.mode
         if typed_before:
             self.types(typed_before)
-        name = shlex.quote(os.ttyname(self._its))
-        # A session leader that opens a terminal receives its Ctrl-C.
-        self.process = subprocess.Popen(
-            ["sh", "-c", f"exec {shlex.join(words)} <{name} >{name} 2>&1 {redirection}"],
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "TERM": term, "NO_COLOR": "1"},
-            start_new_session=True,
-        )
+        self.process = self._start(words, {"TERM": term, "NO_COLOR": "1"}, redirection)
         self._marking = threading.Thread(target=mark_end, args=(self.process, self._its), daemon=True)
         self._marking.start()
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
+
+    def _start(self, words: Sequence[str], environment: dict[str, str], redirection: str) -> Process:
+        module, arguments = split_command(words)
+        if module in WARM and not redirection:
+            streams = (self._its, self._its, self._its)
+            return warm_command.start(
+                arguments, streams, environment=environment, module=module, own_terminal=True
+            )
+        name = shlex.quote(os.ttyname(self._its))
+        # A session leader that opens a terminal receives its Ctrl-C.
+        return subprocess.Popen(
+            ["sh", "-c", f"exec {shlex.join(words)} <{name} >{name} 2>&1 {redirection}"],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
 
     @property
     def mode(self) -> list[Any]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +18,7 @@ from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.platforms.matrix.login import read_account_settings, sign_in
 from hermes.gateway.platforms.matrix.state import StateFiles
 from hermes.gateway.settings import PlatformSettings
+from tests import warm_command
 
 KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
 CODES = (301, 302, 303, 307, 308)
@@ -109,10 +107,8 @@ async def test_a_conversation_is_not_sent_elsewhere(chosen: Server, other: Serve
 
 def test_setup_sends_the_key_nowhere_else(chosen: Server, other: Server, home: Path) -> None:
     for more in (("--key-env", "MY_API_KEY", "--model", "m"), ("--key-env", "MY_API_KEY")):
-        words = [sys.executable, "-m", "hermes.cli.main", "setup", "--base-url", f"{chosen.url}/v1", *more]
-        done = subprocess.run(
-            words, capture_output=True, text=True, input="", env={**os.environ, "MY_API_KEY": KEY}
-        )
+        words = ["setup", "--base-url", f"{chosen.url}/v1", *more]
+        done = warm_command.run(words, environment={"MY_API_KEY": KEY})
         assert done.returncode == 1
         assert "redirects to http" in done.stderr
         assert KEY not in done.stdout + done.stderr

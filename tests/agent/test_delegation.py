@@ -36,6 +36,7 @@ from hermes.conversation.commands import overview
 from hermes.conversation.commands.command_types import CommandContext
 from hermes.conversation.commands.replies import WrongUsage
 from hermes_state import SessionDB
+from tests import warm_command
 from tests.agent.task_server import (
     Following,
     TaskServer,
@@ -444,10 +445,9 @@ async def test_the_family_is_shown_exported_and_deleted_together(
         [event async for event in conversation.say(delegate("say three owls"))]
         parent = conversation.session_id
     (child,) = children_of(db, parent)
-    hermes = [sys.executable, "-m", "hermes.cli.main", "sessions"]
 
     def run(*words: str) -> str:
-        return subprocess.run([*hermes, *words], capture_output=True, text=True, check=True).stdout
+        return warm_command.run(["sessions", *words]).stdout
 
     assert f"subagent: say three owls  {child['id']}" in run("tree", parent)
     assert f"subagent: say three owls · {child['id']}" in run("show", parent)

@@ -167,8 +167,12 @@ def define(parser: argparse.ArgumentParser, words: Sequence[str] | None) -> None
     parser.set_defaults(parts=PARTS)
 
 
-if __name__ == "__main__":
-    from hermes.cli.main import COMMANDS, main
+def main() -> int:
+    from hermes.cli import main as command
 
-    COMMANDS["chat"] = Command("tests.chat.echo", "talk with an echo")
+    command.COMMANDS["chat"] = Command("tests.chat.echo", "talk with an echo")
+    return command.main()
+
+
+if __name__ == "__main__":
     sys.exit(main())

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hermes.cli.io.command_line import insert_chat_command
 from hermes.cli.main import COMMANDS
 from hermes_state import SessionDB
+from tests import warm_command
 from tests.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
@@ -27,14 +28,8 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def hermes() -> Run:
     def run(*words: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*COMMAND, *words],
-            input=stdin,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=60,
-            cwd=ROOT,
-            env={**os.environ, **environment},
+        return warm_command.run(
+            words, stdin=stdin, environment=environment, cwd=ROOT, module="tests.chat.echo"
         )
 
     return run

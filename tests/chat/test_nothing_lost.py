@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from hermes.agent import events
 from hermes.chat.view.recap import Entry, Recap, format_row_text
 from hermes.chat.view.screen import Screen
 from hermes_state import SessionDB
+from tests import warm_command
 from tests.chat.conftest import Typing
 from tests.chat.test_rendering import Terminal, through
 from tests.rendered_texts import PROSE, TEXTS, WORDS, assert_in_order, assert_shows
@@ -201,8 +200,7 @@ async def test_a_cut_answer_is_told_and_remembered(db: SessionDB, typing: Typing
 def test_one_question_gets_the_answer_alone(
     home: Path, question: str, stdout: str, stderr: str, code: int
 ) -> None:
-    words = [sys.executable, "-m", "tests.chat.echo", "-q", question]
-    ran = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    ran = warm_command.run(["-q", question], module="tests.chat.echo")
     assert (ran.stdout, ran.returncode) == (stdout, code)
     assert stderr in ran.stderr
 

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from hermes.agent.approvals.grants import Grants
+from tests import warm_command
 from tests.sandboxes import require_sandbox
 from tests.terminal import ENTER, INTERRUPT, Terminal
 
-QUESTION = [sys.executable, "-m", "hermes.cli.main", "-q", "run touch made"]
+WORDS = ["-q", "run touch made"]
+QUESTION = [sys.executable, "-m", "hermes.cli.main", *WORDS]
 ASKED, REFUSED = "May it?", "was not allowed"
 
 
@@ -77,7 +79,7 @@ def test_a_choice_for_the_project_is_kept(project: Path) -> None:
         assert terminal.ends() == 0
     assert [(grant.workspace, grant.text) for grant in Grants().all()] == [(str(project), "touch made")]
     (project / "made").unlink()
-    assert subprocess.run(QUESTION, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
+    assert warm_command.run(WORDS).returncode == 0
     assert (project / "made").exists()
 
 
@@ -103,7 +105,7 @@ def test_the_question_is_not_part_of_the_answer(project: Path, tmp_path: Path) -
 
 
 def test_without_a_terminal_it_is_refused_and_said(project: Path) -> None:
-    done = subprocess.run(QUESTION, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = warm_command.run(WORDS)
     assert "refused, because nobody can be asked for approval here: touch made" in done.stderr
     assert REFUSED in done.stdout
     assert not (project / "made").exists()

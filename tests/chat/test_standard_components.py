@@ -19,6 +19,7 @@ from hermes.config import config_file
 from hermes.config.extras import format_install
 from hermes.config.settings import read_settings
 from hermes_state import SessionDB
+from tests import warm_command
 from tests.agent.openai_server import ModelServer, calls, says, usage
 from tests.chat.conftest import Typing
 
@@ -60,14 +61,7 @@ async def test_a_conversation_with_a_model_behind_http(
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*HERMES, *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        env={**os.environ, **environment},
-    )
+    return warm_command.run(words, environment=environment)
 
 
 def test_one_question_to_a_model_behind_http(chosen: ModelServer, db: SessionDB) -> None:

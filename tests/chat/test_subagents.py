@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -12,6 +11,7 @@ from hermes.agent.events import SubagentProgress
 from hermes.agent.factory import make_standard_components
 from hermes.chat.view.call_view import view_ended, view_subagent
 from hermes.chat.view.calls import Call, describe_call
+from tests import warm_command
 from tests.agent.task_server import TaskServer, choose_server, delegate
 from tests.chat.conftest import Typing
 from tests.terminal import ENTER, Terminal, until
@@ -56,13 +56,8 @@ async def test_the_chat_shows_how_each_ended_and_lists_them(typing: Typing) -> N
 
 @pytest.mark.usefixtures("server")
 def test_one_question_tells_when_they_begin_and_end() -> None:
-    done = subprocess.run(
-        [*HERMES, "-q", delegate("say three owls", "fail")],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = warm_command.run(["-q", delegate("say three owls", "fail")])
+    assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     assert "hermes: subagent 1 begins: say three owls" in lines
     assert any(line.startswith("hermes: subagent 1 done (1 step, 110 tokens") for line in lines)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from hermes_state import SessionDB
+from tests import warm_command
 from tests.terminal import read_output
 
 COMMAND = [sys.executable, "-W", "error", "-m", "hermes.cli.main"]
@@ -26,14 +27,7 @@ def hermes() -> Hermes:
     by default."""
 
     def run(*words: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*COMMAND, *words],
-            input=stdin,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=60,
-            env={**os.environ, **environment},
-        )
+        return warm_command.run(words, stdin=stdin, environment=environment)
 
     return run
 
@@ -58,12 +52,12 @@ def told(db: SessionDB) -> Told:
 def seen_on_a_terminal(width: int, *words: str, **environment: str) -> str:
     """Run the command in a terminal that is `width` columns wide, and return its output."""
     ours, theirs = pty.openpty()
-    child = subprocess.Popen(
-        [*COMMAND, *words],
-        stdout=theirs,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "COLUMNS": str(width), "TERM": "xterm-256color", **environment},
-    )
+    with open(os.devnull) as nothing:
+        child = warm_command.start(
+            words,
+            (nothing.fileno(), theirs, 2),
+            environment={"COLUMNS": str(width), "TERM": "xterm-256color", **environment},
+        )
     output = read_output(child, ours, theirs)
     assert child.returncode == 0
     return output.decode().replace("\r\n", "\n")

@@ -3,14 +3,12 @@ the transcripts."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from hermes.store.people import Principal
 from hermes_state import SessionDB
+from tests import warm_command
 
 ANN = Principal("telegram", "42", "42")
 ROOM = Principal("telegram", None, "-100", "7", "group")
@@ -49,18 +47,7 @@ def contexts(db: SessionDB) -> dict[str, Any]:
 def rebuilt(home: Path, *words: str, into: str = "again.db") -> Path:
     """Rebuild a store with the real command and return the path of the new store."""
     target = home / into
-    command = [
-        sys.executable,
-        "-W",
-        "error",
-        "-m",
-        "hermes.cli.main",
-        "sessions",
-        "rebuild",
-        "--from-transcripts",
-    ]
-    done = subprocess.run(
-        [*command, "--into", str(target), *words], capture_output=True, text=True, env=dict(os.environ)
-    )
+    command = ("sessions", "rebuild", "--from-transcripts", "--into", str(target))
+    done = warm_command.run([*command, *words])
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return target

@@ -8,8 +8,6 @@ import asyncio
 import json
 import random
 import stat
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +23,7 @@ from hermes.gateway.mirror.transcripts import ALL, OFF, Transcripts, choose_tran
 from hermes.store.transfer import incoming_session
 from hermes.store.transfer.mirror_source import LARGE_COLUMNS, SMALL_COLUMNS
 from hermes_state import SessionDB
+from tests import warm_command
 from tests.gateway.mirror_samples import ANN, ROOM, begun, contexts, everything
 from tests.gateway.story import STEPS, Story
 from tests.survival.processes import Worker
@@ -148,8 +147,7 @@ def test_the_terminal_writes_them_where_all_are_asked_for(
 ) -> None:
     home.mkdir()
     (home / "config.yaml").write_text(f"model:\n  default: offline\nsessions:\n  transcripts: {said}\n")
-    ask = [sys.executable, "-W", "error", "-m", "hermes.cli.main", "-q", "hello"]
-    done = subprocess.run(ask, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = warm_command.run(["-q", "hello"])
     assert done.returncode == 0, done.stderr
     found = list(folder.glob("*.jsonl"))
     assert len(found) == files

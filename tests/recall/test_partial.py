@@ -4,7 +4,6 @@ results say so."""
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from hermes.recall.tool.search_tool import session_search
 from hermes.store.people import Principal
 from hermes_state import SessionDB
+from tests import warm_command
 
 ANN = Principal("telegram", "ann", "dm", "dm-ann")
 CALL = [{"id": "c1", "function": {"name": "run_pipeline", "arguments": '{"target": "fooQuxBarService"}'}}]
@@ -130,8 +130,7 @@ def test_the_command_says_it(home: Path) -> None:
         db.append_message("code", "user", "call getUserByIdAndName")
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "hermes", "search", *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+        return warm_command.run(["search", *words])
 
     result: Any = run("serById")
     assert result.returncode == 0, result.stderr
