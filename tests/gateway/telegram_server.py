@@ -168,6 +168,11 @@ class TelegramServer:
         self._files: dict[str, tuple[str, bytes]] = {}
         self._waiting: list[Waiting] = []
         self._trouble: defaultdict[str, deque[Answer]] = defaultdict(deque)
+        self.downloads = asyncio.Event()
+        """Downloads of files wait until this event is set."""
+        self.downloads.set()
+        self.downloading = 0
+        """The number of downloads that wait."""
         self._moved: dict[int, int] = {}
         self._shut_out: dict[int, Answer] = {}
         self._ids = itertools.count(1000)
@@ -423,6 +428,9 @@ class TelegramServer:
             return _response(NOT_FOUND)
         for path, content in self._files.values():
             if path == request.path_params["path"]:
+                self.downloading += 1
+                await self.downloads.wait()
+                self.downloading -= 1
                 return Response(content)
         return _response(NOT_FOUND)
 

@@ -436,6 +436,34 @@ async def test_a_message_is_acknowledged_only_when_it_was_accepted(
     assert sorted(server.acknowledged) == [update["update_id"] for update in updates]
 
 
+async def test_a_slow_chat_delays_no_other_and_is_not_acknowledged_before(
+    server: TelegramServer, adapter: Telegram
+) -> None:
+    alice, bob = server.person("Alice"), server.person("Bob")
+    accepted: list[str] = []
+    slow = asyncio.Event()
+
+    async def receive(event: Event, offered: Sequence[OfferedFile]) -> Receipt:
+        if event.text == "slow":
+            await slow.wait()
+        accepted.append(event.text)
+        return Receipt("accepted")
+
+    async with running_into(adapter, receive):
+        first = server.say(bob, "before")
+        await server.until(lambda: accepted == ["before"])
+        server.say(alice, "slow")
+        server.say(alice, "after it")
+        for number in range(3):  # each arrives in a poll of its own
+            server.say(bob, f"message {number}")
+            await server.until(lambda: len(accepted) == number + 2)  # noqa: B023 - awaited here
+        await server.until(lambda: server.acknowledged == [first["update_id"]])
+        assert "after it" not in accepted
+        slow.set()
+        await server.until_acknowledged()
+    assert accepted == ["before", *(f"message {number}" for number in range(3)), "slow", "after it"]
+
+
 async def test_what_was_not_accepted_at_kill_9_comes_again(server: TelegramServer, tmp_path: Path) -> None:
     program = textwrap.dedent("""
         import asyncio, os, sys

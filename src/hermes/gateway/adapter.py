@@ -8,8 +8,8 @@ limited, never deliverable, or unknown.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from hermes.errors import HermesError
 from hermes.gateway.inbound_events import Event, OfferedFile, Source
@@ -115,6 +115,15 @@ class OffersChoices(Protocol):
         silent: bool = False,
     ) -> str | None:
         """Deliver a message as `send` does, with buttons below it."""
+
+
+@runtime_checkable
+class FetchesFiles(Protocol):
+    """An adapter whose files can be fetched later, also by another process. The message is stored and
+    acknowledged first, so that a slow file delays only its own chat."""
+
+    async def fetch(self, reference: Mapping[str, Any]) -> bytes:
+        """Fetch the file of an `OfferedFile` that had this reference."""
 
 
 # The errors of deliveries and connections, each with one line for the log. Adapters raise no others.

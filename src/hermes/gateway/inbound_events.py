@@ -107,6 +107,19 @@ class OfferedFile(NamedTuple):
     media_type: str
     size: int | None
     fetch: Callable[[], Awaitable[bytes]]
+    reference: dict[str, Any] | None = None
+    """Data with which the adapter can fetch the file later (see `FetchesFiles`). None if the file can be
+    fetched only now."""
+
+
+class RemoteFile(NamedTuple):
+    """A file that is fetched when its message is processed. Until then it stays on the platform."""
+
+    kind: str
+    name: str
+    media_type: str
+    size: int | None
+    reference: dict[str, Any]
 
 
 class Event(NamedTuple):
@@ -124,6 +137,8 @@ class Event(NamedTuple):
     chosen: str | None = None
     """The id of a button press. `text` is then the command of the button, and `source.message_id` is the id
     of the message that has the button."""
+    files: tuple[RemoteFile, ...] = ()
+    """Files that are not fetched yet."""
 
     @property
     def message_id(self) -> str | None:
@@ -142,6 +157,7 @@ class Event(NamedTuple):
             **self._asdict(),
             "source": self.source.to_dict(),
             "attachments": [attachment._asdict() for attachment in self.attachments],
+            "files": [file._asdict() for file in self.files],
         }
 
     @classmethod
@@ -156,6 +172,7 @@ class Event(NamedTuple):
                 tuple(Attachment(**attachment) for attachment in data["attachments"]),
                 data["reply_to"],
                 data["edits"],
+                files=tuple(RemoteFile(**file) for file in data.get("files", ())),
             )
         except (KeyError, TypeError, AttributeError) as problem:
             raise errors.make_error(errors.InvalidArgument, f"not a stored message: {problem!r}") from None

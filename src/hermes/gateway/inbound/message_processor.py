@@ -118,7 +118,20 @@ class MessageProcessor:
             )
 
     async def make_content(self, event: Event) -> Any:
-        """Return the content for the agent. In a shared chat the content names the speaker."""
+        """Return the content for the agent. Files that are still on the platform are fetched. In a shared
+        chat the content names the speaker."""
+        context = self._context
+        complete = await received_files.fetch_remote(
+            event, context.adapters.get(event.source.platform), context.settings.largest_attachment_mb
+        )
+        try:
+            return await self._build_content(complete)
+        finally:
+            if event.files:  # the content includes them
+                fetched = complete.attachments[len(event.attachments) :]
+                await asyncio.to_thread(received_files.remove_files, complete._replace(attachments=fetched))
+
+    async def _build_content(self, event: Event) -> Any:
         if not self._chat.is_shared:
             return await asyncio.to_thread(received_files.build_content, event)
         mark = format_speaker(event.source, redact_pii=self._context.settings.redact_pii)

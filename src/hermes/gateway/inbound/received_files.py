@@ -6,14 +6,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from hermes import errors, home
-from hermes.gateway.adapter import AdapterError
+from hermes.gateway.adapter import AdapterError, FetchesFiles, RateLimited, Undeliverable, Unreachable
 from hermes.gateway.inbound_events import Attachment, Event, OfferedFile
 from hermes.recall.tool.prompt_safety import close_fence, fence_text, make_label, to_one_line
 from hermes.store.engine_choice import sealed_files
@@ -22,7 +23,8 @@ MB = 1_000_000
 LONGEST_QUOTE = 500
 LONGEST_TEXT_FILE = 100_000
 FETCH_S = 60.0
-"""Seconds in which all files of a message must be fetched. Meanwhile, later messages of the platform wait."""
+"""Seconds in which all files of a message must be fetched. Meanwhile, later messages of the chat wait."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 _JOINT = "\n\n"
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
@@ -59,6 +61,38 @@ async def fetch_files(
             raise
         attachments.append(Attachment(file.kind, file.name, file.media_type, len(content), str(path)))
     return tuple(attachments), missing
+
+
+async def fetch_remote(event: Event, adapter: object, largest_mb: float) -> Event:
+    """Fetch the files of a stored message. Return the message with the files as attachments.
+
+    If the platform cannot be reached, the files are tried again until the time limit.
+    """
+    if not event.files:
+        return event
+    offered = [
+        OfferedFile(*file[:4], partial(_fetch_patiently, adapter, file.reference)) for file in event.files
+    ]
+    attachments, missing = await fetch_files(offered, largest_mb)
+    return event._replace(
+        text="\n\n".join((event.text, *missing)).strip(),
+        attachments=(*event.attachments, *attachments),
+        files=(),
+    )
+
+
+async def _fetch_patiently(adapter: object, reference: Mapping[str, Any]) -> bytes:
+    if not isinstance(adapter, FetchesFiles):
+        raise Undeliverable("the platform of the file is not connected")
+    pause = FIRST_PAUSE_S
+    while True:
+        try:
+            return await adapter.fetch(reference)
+        except RateLimited as problem:
+            await asyncio.sleep(problem.seconds)
+        except Unreachable:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
 def _store_file(content: bytes) -> Path:

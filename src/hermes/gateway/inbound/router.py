@@ -14,14 +14,14 @@ from contextlib import suppress
 
 from hermes import clock, errors, secrets
 from hermes.clock import RecentEvents
-from hermes.gateway.adapter import Receipt
+from hermes.gateway.adapter import FetchesFiles, Receipt
 from hermes.gateway.commands import command_table
 from hermes.gateway.commands.command_table import FoundCommand
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.inbound import received_files
 from hermes.gateway.inbound.mailbox import MOST_TRIES, Mailbox
 from hermes.gateway.inbound.message_processor import BROKEN
-from hermes.gateway.inbound_events import Event, OfferedFile, Source
+from hermes.gateway.inbound_events import Event, OfferedFile, RemoteFile, Source
 from hermes.gateway.outbound.delivery import OutgoingMessage
 from hermes.gateway.sessions.session_lookup import SessionLookup, restore_source
 
@@ -108,11 +108,18 @@ class Router:
         self, event: Event, offered: Sequence[OfferedFile], command: FoundCommand | None
     ) -> Receipt:
         source, inbox = event.source, self._context.db.inbox
+        later = isinstance(self._context.adapters.get(source.platform), FetchesFiles)
         attachments, missing = await received_files.fetch_files(
-            offered, self._context.settings.largest_attachment_mb
+            [file for file in offered if file.reference is None or not later],
+            self._context.settings.largest_attachment_mb,
         )
         event = event._replace(
             attachments=attachments,
+            files=tuple(
+                RemoteFile(*file[:4], file.reference)
+                for file in offered
+                if file.reference is not None and later
+            ),
             text="\n\n".join((event.text, *missing)).strip() if missing else event.text,
         )
         entry = None

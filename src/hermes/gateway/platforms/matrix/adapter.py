@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import defaultdict
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +21,12 @@ from nio import AsyncClient, MatrixRoom, RoomMessage
 
 from hermes.gateway.adapter import AdapterError, Capabilities, Receive, Undeliverable, Unreachable
 from hermes.gateway.inbound_events import Event, Source
+from hermes.gateway.platforms.chat_queues import ChatQueues
 from hermes.gateway.platforms.matrix import formatting
 from hermes.gateway.platforms.matrix import room_events as events
 from hermes.gateway.platforms.matrix.errors import SignedOut, call_server
 from hermes.gateway.platforms.matrix.login import close_client, read_account_settings, sign_in
-from hermes.gateway.platforms.matrix.media import offer_file
+from hermes.gateway.platforms.matrix.media import fetch_file, offer_file
 from hermes.gateway.platforms.matrix.rooms import Rooms
 from hermes.gateway.platforms.matrix.state import MOST_THREADS, State, StateFiles, forget_oldest
 from hermes.gateway.platforms.matrix.sync import SyncReader, SyncResult
@@ -34,6 +37,10 @@ log = get_logger(__name__)
 
 _TYPING_MS = 15_000
 _LONGEST_QUOTE = 4000
+_BRIEF = 0.2
+"""Seconds in which the messages of a sync are usually accepted."""
+_MOST_AHEAD, _PATIENCE = 20, 60.0
+"""If more syncs than this are not accepted, the next sync waits up to this many seconds."""
 _KNOWN = ("accepted", "duplicate", "answered")
 """Receipt states that show that the sender is authorised."""
 
@@ -98,28 +105,50 @@ class Matrix:
         ready()
         await rooms.look_up_direct()
         await rooms.accept_invitations_of()
-        while True:
-            await self._hand_in(result, rooms, receive)
-            await self._save_state(result)
-            result = await reader.read_next()
+        queues, unsaved = ChatQueues(), deque[tuple[int, SyncResult]]()
+        try:
+            for number in count():
+                self._hand_in(number, result, rooms, receive, queues)
+                unsaved.append((number, result))
+                await queues.settle(_PATIENCE if len(unsaved) > _MOST_AHEAD else _BRIEF)
+                await self._save_state(unsaved, queues.oldest)
+                result = await reader.read_next()
+        finally:
+            await queues.close()
 
-    async def _save_state(self, result: SyncResult) -> None:
-        """Save the sync position. Called only after the gateway has accepted the messages of the sync,
-        because they are not durable before."""
-        for event_id in result.decrypted:
-            self._state.waiting.pop(event_id, None)
-        if result.decrypted or self._state.since != result.since:
+    async def _save_state(self, unsaved: deque[tuple[int, SyncResult]], oldest: int | None) -> None:
+        """Save the position of the last sync before `oldest`. The gateway has accepted all messages of that
+        sync and of those before it, so they are durable."""
+        since = self._state.since
+        changed = False
+        while unsaved and (oldest is None or unsaved[0][0] < oldest):
+            _, result = unsaved.popleft()
+            for event_id in result.decrypted:
+                self._state.waiting.pop(event_id, None)
+            changed = changed or bool(result.decrypted)
             self._state.since = result.since
+        if changed or self._state.since != since:
             await self._state_files.save_state(self._state)
 
-    async def _hand_in(self, result: SyncResult, rooms: Rooms, receive: Receive) -> None:
-        for room_id in result.left:
+    def _hand_in(
+        self, number: int, result: SyncResult, rooms: Rooms, receive: Receive, queues: ChatQueues
+    ) -> None:
+        """Queue the content of a sync: in order within each room, so that a slow room delays no other."""
+
+        async def forget(room_id: str) -> None:
             rooms.forget(room_id)
-        await rooms.accept_invitations(result.invitations)
-        for room_id, message in result.messages:
+
+        async def hand_over(room_id: str, message: RoomMessage) -> None:
             room = self._require_client().rooms.get(room_id)
             if room is not None:
                 await self._hand_over(room, message, rooms, receive)
+
+        for room_id in result.left:
+            queues.add(room_id, (number,), partial(forget, room_id))
+        for room_id, invitation in result.invitations.items():
+            queues.add(room_id, (number,), partial(rooms.accept_invitations, {room_id: invitation}))
+        for room_id, message in result.messages:
+            queues.add(room_id, (number,), partial(hand_over, room_id, message))
 
     async def _hand_over(
         self, room: MatrixRoom, message: RoomMessage, rooms: Rooms, receive: Receive
@@ -190,6 +219,9 @@ class Matrix:
         thread = raw.get("unsigned", {}).get("m.relations", {}).get("m.thread", {})
         ours = raw["sender"] == client.user_id or thread.get("current_user_participated") is True
         return _ReferredMessage(raw["sender"], answer.event.source["content"], ours)
+
+    async def fetch(self, reference: Mapping[str, Any]) -> bytes:
+        return await fetch_file(self._require_client(), events.File(**reference))
 
     # --- delivering ------------------------------------------------------------------------------
 

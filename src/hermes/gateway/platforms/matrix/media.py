@@ -24,11 +24,14 @@ _LARGEST = 100 * 1024 * 1024
 
 
 def offer_file(client: AsyncClient, file: File) -> OfferedFile:
-    async def fetch() -> bytes:
-        data: bytes = await call_server(_download(client, file), "fetching a file", within=_PATIENCE)
-        return await asyncio.to_thread(_decrypt, data, file.secret) if file.secret else data
+    return OfferedFile(
+        file.kind, file.name, file.media_type, file.size, lambda: fetch_file(client, file), file._asdict()
+    )
 
-    return OfferedFile(file.kind, file.name, file.media_type, file.size, fetch)
+
+async def fetch_file(client: AsyncClient, file: File) -> bytes:
+    data: bytes = await call_server(_download(client, file), "fetching a file", within=_PATIENCE)
+    return await asyncio.to_thread(_decrypt, data, file.secret) if file.secret else data
 
 
 async def _download(client: AsyncClient, file: File) -> bytes:

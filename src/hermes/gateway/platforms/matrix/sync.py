@@ -58,9 +58,13 @@ class SyncReader:
         self._client = client
         self._state = state
         self._began = False
+        self._since = state.since
+        """The position of the next sync. It is ahead of the stored one while messages are not accepted yet."""
+        self._taken: set[str] = set()
+        """The ids of decrypted events that were returned and may not be accepted yet."""
 
     async def read_next(self) -> SyncResult:
-        since, begins = self._state.since, not self._began
+        since, begins = self._since, not self._began
         response: SyncResponse = await call_server(
             self._client.sync(
                 timeout=0 if begins else _WAIT_MS,
@@ -77,7 +81,7 @@ class SyncReader:
         if since:  # without a position there are only older messages
             for room_id, info in response.rooms.join.items():
                 messages += await self._collect_messages(room_id, info, since)
-        rooms = response.rooms
+        rooms, self._since = response.rooms, response.next_batch
         return SyncResult(response.next_batch, messages, decrypted, rooms.invite, list(rooms.leave))
 
     async def _collect_messages(
@@ -134,11 +138,13 @@ class SyncReader:
         """Return the messages whose key has arrived, and the ids of all events that no longer wait for a
         key."""
         messages, event_ids = [], []
+        self._taken &= self._state.waiting.keys()
         for event_id, source in self._state.waiting.items():
             event = Event.parse_event(source)
-            if not isinstance(event, MegolmEvent) or not self._has_key(event):
+            if event_id in self._taken or not isinstance(event, MegolmEvent) or not self._has_key(event):
                 continue
             event_ids.append(event_id)
+            self._taken.add(event_id)
             try:
                 plain = self._client.decrypt_event(event)
             except EncryptionError as error:

@@ -10,13 +10,12 @@ import asyncio
 import logging
 import os
 import re
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from telegram import (
@@ -56,8 +55,9 @@ from hermes.gateway.inbound_events import Source
 from hermes.gateway.platform_options import read_options
 from hermes.gateway.platforms.telegram.declaration import TelegramOptions
 from hermes.gateway.platforms.telegram.formatting import LONGEST, count_units, render_html, visible_text
+from hermes.gateway.platforms.telegram.update_queues import Accept, UpdateQueues
 from hermes.gateway.platforms.telegram.updates import GENERAL, UpdateReader
-from hermes.gateway.platforms.telegram.webhook_updates import Accept, Webhook
+from hermes.gateway.platforms.telegram.webhook_updates import Webhook
 from hermes.gateway.settings import PlatformSettings
 from hermes.secrets import redact
 from hermes.text import replace_surrogates
@@ -69,6 +69,8 @@ WANTED = ("message", "edited_message", "channel_post", "edited_channel_post", "c
 LONGEST_CHOICE = 64
 """Maximum size of a button's callback data, in bytes."""
 POLL_SECONDS = 30
+BUSY_SECONDS = 0.25
+"""Seconds between two polls while an update is not accepted yet."""
 PATIENCE = 20.0
 """Timeout of a request in seconds. A poll may take `POLL_SECONDS` longer."""
 LONGEST_TOPIC = 128
@@ -163,35 +165,19 @@ class Telegram:
         with _translate_errors("remove its webhook", repeatable=True):
             await self._bot.delete_webhook()
         ready()
-        while True:
-            with _translate_errors("return new messages", repeatable=True):
-                updates = await self._bot.get_updates(
-                    self._offset, timeout=POLL_SECONDS, allowed_updates=WANTED
-                )
-            await self._accept_all(updates, accept)
-
-    async def _accept_all(self, updates: Iterable[Update], accept: Accept) -> None:
-        """Accept updates: in order within each chat, but different chats concurrently. The offset stops at
-        the first update that was not accepted."""
-        ordered = sorted(updates, key=lambda update: update.update_id)
-        chats: defaultdict[int | None, list[Update]] = defaultdict(list)
-        for update in ordered:
-            chats[update.effective_chat.id if update.effective_chat else None].append(update)
-        accepted: set[int] = set()
-
-        async def accept_chat(chat: Sequence[Update]) -> None:
-            for album in _group_albums(chat):
-                await accept(album)
-                accepted.update(update.update_id for update in album)
-
-        ended = await asyncio.gather(*map(accept_chat, chats.values()), return_exceptions=True)
-        for update in ordered:
-            if update.update_id not in accepted:
-                break
-            self._offset = update.update_id + 1
-        for failure in ended:
-            if failure is not None:
-                raise failure
+        queues = UpdateQueues(accept, self._offset)
+        try:
+            while True:
+                with _translate_errors("return new messages", repeatable=True):
+                    updates = await self._bot.get_updates(
+                        queues.offset, timeout=POLL_SECONDS, allowed_updates=WANTED
+                    )
+                queues.add(updates)
+                # While an update is not accepted, polls return at once, so they need a pause.
+                await queues.settle(BUSY_SECONDS)
+        finally:
+            await queues.close()
+            self._offset = queues.offset
 
     async def _listen(self, webhook: Webhook, accept: Accept, ready: Callable[[], None]) -> None:
         serving = asyncio.create_task(webhook.serve(self._bot, accept))
@@ -203,6 +189,9 @@ class Telegram:
         finally:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
+
+    async def fetch(self, reference: Mapping[str, Any]) -> bytes:
+        return await self._fetch(reference["file_id"])
 
     async def _fetch(self, file_id: str) -> bytes:
         with _translate_errors("return a file", repeatable=True):
@@ -316,23 +305,6 @@ class Telegram:
         except ChatMigrated as moved:
             self._moved[to.chat_id] = str(moved.new_chat_id)
             return await call(self._moved[to.chat_id])
-
-
-def _group_albums(updates: Iterable[Update]) -> Iterator[list[Update]]:
-    """Group the updates of each album. Any other update is a group of its own."""
-    album: list[Update] = []
-    for update in updates:
-        if album and (_album_id(update) is None or _album_id(update) != _album_id(album[0])):
-            yield album
-            album = []
-        album.append(update)
-    if album:
-        yield album
-
-
-def _album_id(update: Update) -> str | None:
-    message = update.message or update.channel_post
-    return message.media_group_id if message else None
 
 
 def _topic_number(to: Source) -> int | None:

@@ -161,7 +161,7 @@ class UpdateReader:
     def _offer_file(
         self, kind: str, name: str, media_type: str, size: int | None, file_id: str
     ) -> OfferedFile:
-        return OfferedFile(kind, name, media_type, size, partial(self._fetch, file_id))
+        return OfferedFile(kind, name, media_type, size, partial(self._fetch, file_id), {"file_id": file_id})
 
 
 def _chat_type(chat: Chat) -> str:

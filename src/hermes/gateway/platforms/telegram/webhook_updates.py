@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
 from hmac import compare_digest
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -21,6 +20,7 @@ from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.http.host import error_handlers, serve
 from hermes.gateway.http.json_body import check_depth, check_value_count
 from hermes.gateway.http.limits import current_guard
+from hermes.gateway.platforms.telegram.update_queues import Accept
 from hermes.logs import get_logger
 from hermes.secrets import redact
 
@@ -29,9 +29,6 @@ LOG = get_logger(__name__)
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
-
-Accept = Callable[[Sequence[Update]], Awaitable[None]]
-"""Passes one message, or the messages of one album, to the gateway. Returns when they are durable."""
 
 
 class Webhook(NamedTuple):

@@ -1,0 +1,75 @@
+"""Queues of received messages: in order within a chat, while a slow chat does not delay the others.
+
+A platform that acknowledges by position (an offset, a sync token) numbers its messages. The position may advance
+only to the oldest number that is not accepted yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import suppress
+
+Work = Callable[[], Awaitable[None]]
+"""Passes a message to the gateway. Returns when the message is durable."""
+
+
+class ChatQueues:
+    def __init__(self) -> None:
+        self._open: Counter[int] = Counter()
+        self._queues: dict[Hashable, deque[tuple[Sequence[int], Work]]] = {}
+        self._workers: set[asyncio.Task[None]] = set()
+        self._failure: Exception | None = None
+        self._settled = asyncio.Event()
+        """Set when everything is accepted, or something has failed."""
+
+    @property
+    def oldest(self) -> int | None:
+        """The lowest number that is not accepted yet."""
+        return min(self._open, default=None)
+
+    def add(self, chat: Hashable, numbers: Sequence[int], work: Work) -> None:
+        """Run `work` after the earlier work of the chat. The numbers are open until then."""
+        self._open.update(numbers)
+        self._settled.clear()
+        if chat in self._queues:
+            self._queues[chat].append((numbers, work))
+            return
+        self._queues[chat] = deque([(numbers, work)])
+        worker = asyncio.create_task(self._work(chat), name=f"received in {chat}")
+        self._workers.add(worker)
+        worker.add_done_callback(self._workers.discard)
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until everything is accepted, at most for `seconds`. Raise the error of a message that was
+        not accepted."""
+        if self._open and self._failure is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._settled.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def close(self) -> None:
+        """Cancel the work that is not done. Its messages are delivered again."""
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+
+    async def _work(self, chat: Hashable) -> None:
+        queue = self._queues[chat]
+        try:
+            while queue:
+                numbers, work = queue.popleft()
+                await work()
+                for number in numbers:
+                    self._open[number] -= 1
+                    if not self._open[number]:
+                        del self._open[number]
+        except Exception as problem:  # noqa: BLE001 - `settle` raises it
+            self._failure = self._failure or problem
+        finally:
+            del self._queues[chat]
+            if not self._open or self._failure is not None:
+                self._settled.set()

@@ -1,0 +1,75 @@
+"""Received updates of Telegram, and the offset that acknowledges them.
+
+Telegram acknowledges all updates before an offset at once. The offset therefore stays at the oldest update that
+is not accepted yet. Until it is, a poll returns that update and up to 99 later ones, of which only the new ones
+are queued.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+from telegram import Update
+
+from hermes.gateway.platforms.chat_queues import ChatQueues
+
+Accept = Callable[[Sequence[Update]], Awaitable[None]]
+"""Passes one message, or the messages of one album, to the gateway. Returns when they are durable."""
+
+
+class UpdateQueues:
+    def __init__(self, accept: Accept, offset: int | None) -> None:
+        self._accept = accept
+        self._queues = ChatQueues()
+        self._next = offset
+        """The id after the last received update."""
+        self._received: set[int] = set()
+        """The ids of received updates from the offset on. Polls return them again."""
+        self.settle, self.close = self._queues.settle, self._queues.close
+
+    @property
+    def offset(self) -> int | None:
+        """The first update that is not accepted. Telegram may forget all updates before it."""
+        oldest = self._queues.oldest
+        return self._next if oldest is None else oldest
+
+    def add(self, updates: Iterable[Update]) -> None:
+        """Queue the updates that are not queued yet."""
+        offset = self.offset
+        self._received = {number for number in self._received if offset is not None and number >= offset}
+        new = sorted(
+            (update for update in updates if update.update_id not in self._received),
+            key=lambda update: update.update_id,
+        )
+        if not new:
+            return
+        self._received.update(update.update_id for update in new)
+        after = new[-1].update_id + 1
+        # Without open updates the numbers may have started anew, which Telegram does after a week of silence.
+        self._next = after if self._queues.oldest is None else max(after, self._next or 0)
+        chats: defaultdict[int | None, list[Update]] = defaultdict(list)
+        for update in new:
+            chats[update.effective_chat.id if update.effective_chat else None].append(update)
+        for chat, theirs in chats.items():
+            for album in group_albums(theirs):
+                numbers = [update.update_id for update in album]
+                self._queues.add(chat, numbers, partial(self._accept, album))
+
+
+def group_albums(updates: Iterable[Update]) -> Iterator[list[Update]]:
+    """Group the updates of each album. Any other update is a group of its own."""
+    album: list[Update] = []
+    for update in updates:
+        if album and (_album_id(update) is None or _album_id(update) != _album_id(album[0])):
+            yield album
+            album = []
+        album.append(update)
+    if album:
+        yield album
+
+
+def _album_id(update: Update) -> str | None:
+    message = update.message or update.channel_post
+    return message.media_group_id if message else None

@@ -1,0 +1,144 @@
+"""A gateway with the real Telegram library and a local server that fails: what people see, and what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes.gateway.app import Gateway
+from hermes.gateway.inbound.received_files import incoming_folder
+from hermes.gateway.outbound import delivery
+from hermes.gateway.outbound.delivery import UNKNOWN
+from hermes.gateway.platforms.telegram.adapter import Telegram
+from hermes.gateway.settings import PlatformSettings
+from hermes_state import SessionDB
+from tests.gateway.local_gateway import LocalGateway, settings_of
+from tests.gateway.telegram_server import (
+    BAD_GATEWAY,
+    CUT,
+    CUT_AFTER,
+    INTERNAL,
+    Answer,
+    Chat,
+    Person,
+    TelegramServer,
+    too_many,
+)
+
+
+class WireGateway(LocalGateway):
+    """A gateway that is connected to a `TelegramServer` by HTTP."""
+
+    def __init__(self, server: TelegramServer, folder: Path, **settings: Any) -> None:
+        super().__init__(settings_of(**settings))
+        self.server, self._folder = server, folder
+
+    async def _start(self) -> None:
+        self.db = SessionDB(spool=True)
+        more = {"bot_token": self.server.token, "base_url": self.server.base_url}
+        adapter = Telegram(PlatformSettings("telegram", more=more), self._folder)
+        self.app = Gateway(self.db, self.settings, {"telegram": adapter}, self.agents())
+        await self.app.start()
+
+    def shown(self, chat: Person | Chat) -> list[str]:
+        """Return the messages of the bot in a chat."""
+        return [message.text for message in self.server.sent if message.chat_id == chat.id]
+
+    async def shows(self, chat: Person | Chat, *texts: str) -> None:
+        """Wait until the messages of the bot in a chat are these."""
+        await self.until(lambda: len(self.shown(chat)) >= len(texts))
+        await self.quiet()
+        assert self.shown(chat) == list(texts)
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TelegramServer]:
+    monkeypatch.setattr(delivery, "FIRST_PAUSE_S", 0.02)
+    server = TelegramServer()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        BAD_GATEWAY,
+        INTERNAL,
+        Answer(503, b"", headers={"Retry-After": "1"}),
+        too_many(1),
+    ],
+)
+async def test_a_failure_of_the_server_costs_nobody_the_answer(
+    server: TelegramServer, tmp_path: Path, answer: Answer
+) -> None:
+    alice = server.person("Alice")
+    server.will("sendMessage", answer, answer)
+    async with WireGateway(server, tmp_path) as gateway:
+        server.say(alice, "hello")
+        await gateway.shows(alice, "you said: hello")
+    assert len(server.called("sendMessage")) == 3
+
+
+async def test_a_refused_connection_costs_nobody_the_answer(server: TelegramServer, tmp_path: Path) -> None:
+    alice = server.person("Alice")
+    async with WireGateway(server, tmp_path) as gateway:
+        server.say(alice, "hold it")
+        await gateway.holds("it")
+        await server.stop()
+        gateway.let_go("it")
+        await gateway.until(gateway.db.outbox.list_waiting)
+        await server.start()
+        gateway.app.delivery.retry_now("telegram")
+        await gateway.shows(alice, "well, you said: hold it")
+
+
+@pytest.mark.parametrize("answer", [CUT, CUT_AFTER])
+async def test_an_answer_that_may_have_arrived_is_told_and_resent_on_request(
+    server: TelegramServer, tmp_path: Path, answer: Answer
+) -> None:
+    alice = server.person("Alice")
+    arrived = ["you said: hello"] if answer.done else []
+    notice = UNKNOWN.replace("`", "")
+    server.will("sendMessage", answer)
+    async with WireGateway(server, tmp_path) as gateway:
+        server.say(alice, "hello")
+        await gateway.shows(alice, *arrived, notice)
+        server.say(alice, "more")
+        await gateway.shows(alice, *arrived, notice, "you said: more")
+        server.say(alice, "/resend")
+        await gateway.shows(alice, *arrived, notice, "you said: more", "you said: hello")
+
+
+async def test_a_slow_file_delays_no_other_chat(server: TelegramServer, tmp_path: Path) -> None:
+    """More people write than one poll returns. The message with the file is already acknowledged."""
+    alice, others = server.person("Alice"), [server.person(f"Person {number}") for number in range(120)]
+    server.downloads.clear()
+    async with WireGateway(server, tmp_path) as gateway:
+        server.say(alice, "what is it?", document=("a.txt", "text/plain", b"a cat"))
+        await server.until(lambda: bool(server.downloading))
+        for other in others:
+            server.say(other, "hello")
+        await server.until_acknowledged()
+        await gateway.until(lambda: all(gateway.shown(other) for other in others))
+        assert gateway.shown(alice) == []
+        server.downloads.set()
+        await gateway.until(lambda: gateway.shown(alice))
+        assert "a cat" in gateway.shown(alice)[0]
+
+
+async def test_a_file_is_fetched_after_a_restart(server: TelegramServer, tmp_path: Path) -> None:
+    alice = server.person("Alice")
+    server.downloads.clear()
+    async with WireGateway(server, tmp_path, drain_seconds=0.1) as gateway:
+        server.say(alice, "what is it?", document=("a.txt", "text/plain", b"a cat"))
+        await server.until(lambda: bool(server.downloading))
+        await gateway.restart()
+        server.will("getFile", BAD_GATEWAY)
+        server.downloads.set()
+        await gateway.until(lambda: gateway.shown(alice))
+        assert "a cat" in gateway.shown(alice)[0]
+    assert list(incoming_folder().glob("*")) == []
