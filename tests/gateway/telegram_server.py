@@ -31,6 +31,7 @@ from urllib.parse import parse_qs
 import httpx
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -84,6 +85,8 @@ class Sent(NamedTuple):
     edits: int = 0
     buttons: tuple[tuple[str, str], ...] = ()
     """Label and data of each button."""
+    file: tuple[str, bytes] | None = None
+    """Name and content of a sent document."""
 
 
 class Answer(NamedTuple):
@@ -491,12 +494,29 @@ class TelegramServer:
     async def _do_sendMessage(self, asked: Json) -> Json:  # noqa: N802
         chat = self._reachable(asked)
         text = self._read(asked, too_long="message is too long")
+        return self._send(chat, asked, text, asked["text"], {"text": text})
+
+    async def _do_sendDocument(self, asked: Json) -> Json:  # noqa: N802
+        chat = self._reachable(asked)
+        (file,) = (value for value in asked.values() if isinstance(value, tuple))
+        stored = self.file(file[1], f"documents/{file[0]}") | {"file_name": file[0]}
+        return self._send(chat, asked, "", "", {"document": stored}, file)
+
+    def _send(
+        self,
+        chat: Chat,
+        asked: Json,
+        text: str,
+        source: str,
+        content: Json,
+        file: tuple[str, bytes] | None = None,
+    ) -> Json:
         thread = self._thread(chat, asked)
         replied = json.loads(asked["reply_parameters"]) if "reply_parameters" in asked else {}
         target = self._messages.get((chat.id, int(replied.get("message_id", 0))))
         if replied and target is None and not replied.get("allow_sending_without_reply"):
             raise Failed(refusal(400, "Bad Request: message to be replied not found"))
-        message = self._message(chat, self.me, {"text": text})
+        message = self._message(chat, self.me, content)
         if thread is not None:
             message |= {"message_thread_id": thread, "is_topic_message": True}
         if target is not None:
@@ -505,12 +525,13 @@ class TelegramServer:
             chat.id,
             message["message_id"],
             text,
-            asked["text"],
+            source,
             asked.get("parse_mode"),
             thread,
             target["message_id"] if target else None,
             asked.get("disable_notification") == "true",
             buttons=_buttons(asked),
+            file=file,
         )
         return message
 
@@ -700,6 +721,12 @@ async def _disconnected(request: Request) -> None:
 
 
 async def _parameters(request: Request) -> Json:
+    if request.headers.get("Content-Type", "").startswith("multipart/"):
+        async with request.form() as parts:
+            return {
+                name: (part.filename, await part.read()) if isinstance(part, UploadFile) else part
+                for name, part in parts.items()
+            }
     form = parse_qs((await request.body()).decode(), keep_blank_values=True)
     given = {name: values[-1] for name, values in form.items()}
     return dict(request.query_params) | given

@@ -18,6 +18,7 @@ from hermes_state import SessionDB
 from tests.gateway.local_gateway import LocalGateway, settings_of
 from tests.gateway.telegram_server import (
     BAD_GATEWAY,
+    BOT_NAME,
     CUT,
     CUT_AFTER,
     INTERNAL,
@@ -142,3 +143,31 @@ async def test_a_file_is_fetched_after_a_restart(server: TelegramServer, tmp_pat
         await gateway.until(lambda: gateway.shown(alice))
         assert "a cat" in gateway.shown(alice)[0]
     assert list(incoming_folder().glob("*")) == []
+
+
+async def test_a_very_long_answer_is_its_beginning_and_a_file(server: TelegramServer, tmp_path: Path) -> None:
+    alice, group = server.person("Alice"), server.group("Friends")
+    words = " ".join(f"word{number}" for number in range(6000))
+    server.will("sendDocument", BAD_GATEWAY)
+    async with WireGateway(server, tmp_path) as gateway:
+        asked = server.say(alice, f"/history@{BOT_NAME}", chat=group)
+        await gateway.until(lambda: gateway.shown(group))
+        asked = server.say(alice, f"@{BOT_NAME} {words}", chat=group)
+        await gateway.until(lambda: len(server.sent) == 3)
+        await gateway.quiet()
+        _, beginning, attached = server.sent
+    assert beginning.text.startswith("you said: word0 word1 ")
+    assert beginning.text.endswith("The whole text is in the attached file.")
+    assert beginning.reply_to == asked["message"]["message_id"]
+    assert attached.file == ("answer.md", f"you said: {words}".encode())
+    assert attached.chat_id == group.id
+
+
+async def test_a_long_answer_of_ten_parts_is_sent_in_parts(server: TelegramServer, tmp_path: Path) -> None:
+    alice = server.person("Alice")
+    async with WireGateway(server, tmp_path) as gateway:
+        server.say(alice, " ".join(f"word{number:04}" for number in range(4000)))
+        await gateway.until(lambda: gateway.shown(alice) and gateway.shown(alice)[-1].endswith("word3999"))
+        await gateway.quiet()
+    assert len(server.sent) == 9
+    assert not any(message.file for message in server.sent)

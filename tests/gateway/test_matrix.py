@@ -20,6 +20,7 @@ from hermes.gateway.adapter import Misconfigured, RateLimited, Receipt, Undelive
 from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.gateway.platforms.matrix import formatting, room_events
 from hermes.gateway.platforms.matrix.adapter import Matrix
+from hermes.gateway.platforms.matrix.media import fetch_file
 from hermes.gateway.settings import PlatformSettings
 from tests.gateway.synapse import WITHIN, Account, People, Person, Synapse, eventually
 
@@ -248,6 +249,27 @@ async def test_a_new_version_of_a_message(people: People, gateways: Gateways) ->
     assert (event.text, event.edits, event.source.message_id) == ("first", sent, sent)
     assert (event.source.thread_id, event.source.user_id) == (root, alice.user_id)
     assert event.message_id != first.message_id
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_a_file_is_sent_once(people: People, gateways: Gateways, encrypted: bool) -> None:
+    alice = await people("alice")
+    gateway = await gateways.started()
+    to = await _talk(alice, gateway, gateways, encrypted=encrypted)
+    for _ in range(2):
+        await gateway.adapter.send_file(to, "answer.md", b"a long answer", idempotency_key="1")
+    await gateway.adapter.send(to, "the end", idempotency_key="2")
+    file, end = await alice.heard(to.chat_id, 2)
+    assert (file.content["msgtype"], file.content["filename"], end.text) == (
+        "m.file",
+        "answer.md",
+        "the end",
+    )
+    assert file.decrypted == encrypted
+    offered = room_events.read_content(file.content)
+    assert offered is not None
+    assert offered.file is not None
+    assert await fetch_file(alice.client, offered.file) == b"a long answer"
 
 
 @pytest.mark.parametrize("encrypted", [False, True])

@@ -118,6 +118,23 @@ class OffersChoices(Protocol):
 
 
 @runtime_checkable
+class SendsFiles(Protocol):
+    """An adapter whose platform takes files. An answer of very many parts is sent as a file."""
+
+    async def send_file(
+        self,
+        to: Source,
+        name: str,
+        content: bytes,
+        *,
+        idempotency_key: str,
+        reply_to: str | None = None,
+        silent: bool = False,
+    ) -> str | None:
+        """Deliver a text file as `send` delivers a text."""
+
+
+@runtime_checkable
 class FetchesFiles(Protocol):
     """An adapter whose files can be fetched later, also by another process. The message is stored and
     acknowledged first, so that a slow file delays only its own chat."""

@@ -23,13 +23,14 @@ from hermes.gateway.adapter import (
     DeliveryUnknown,
     OffersChoices,
     RateLimited,
+    SendsFiles,
     Undeliverable,
     Unreachable,
 )
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.outbound.retry import finish_in_thread, until_stored
-from hermes.gateway.outbound.splitting import split_text
+from hermes.gateway.outbound.splitting import Measure, split_text
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -56,6 +57,11 @@ DeliveryCallback = Callable[[str, str | None], None]
 DEFAULT_MAX_LENGTH = 4000
 """Maximum length of a part if the platform is not connected and its own limit is therefore unknown."""
 
+MOST_PARTS = 10
+"""A text of more parts is sent as its first part and a file, on platforms that take files."""
+FILE = "answer.md"
+IN_FILE = "\n\nⓘ This is the beginning. The whole text is in the attached file."
+
 
 class OutgoingMessage(NamedTuple):
     """A message to a platform, as stored in the outbox."""
@@ -68,6 +74,8 @@ class OutgoingMessage(NamedTuple):
     """The id of the message that this text replaces."""
     choices: tuple[Choice, ...] = ()
     """Buttons. Ignored on platforms without buttons."""
+    file: str | None = None
+    """If the text is sent as a file: the name of the file."""
 
     def to_dict(self) -> dict[str, Any]:
         return {**self._asdict(), "to": self.to.to_dict()}
@@ -98,22 +106,11 @@ class Delivery:
         A second call with the same idempotency key adds nothing. Return whether a part is waiting to be sent.
         False means that an earlier call posted the message.
         """
-        adapter = self._adapters.get(message.to.platform)
-        parts = (
-            split_text(message.text, DEFAULT_MAX_LENGTH)
-            if adapter is None
-            else split_text(message.text, adapter.capabilities.max_length, adapter.measure)
-        )
+        parts = divide_message(message, self._adapters.get(message.to.platform))
 
         def put() -> set[str]:
             states = set()
-            for number, text in enumerate(parts):
-                part = message._replace(
-                    text=text,
-                    edits=message.edits if number == 0 else None,
-                    reply_to=message.reply_to if number == 0 else None,
-                    choices=message.choices if number == len(parts) - 1 else (),
-                )
+            for number, part in enumerate(parts):
                 entry = self._db.outbox.enqueue(
                     key,
                     message.to.platform,
@@ -267,12 +264,14 @@ class Delivery:
             if message.edits is not None and await _try_edit(adapter, message):
                 sent: str | None = message.edits
             else:
-                send: Callable[..., Awaitable[str | None]] = adapter.send
-                if message.choices and isinstance(adapter, OffersChoices):
-                    send = partial(adapter.offer, choices=message.choices)
+                send: Callable[..., Awaitable[str | None]] = partial(adapter.send, text=message.text)
+                if message.file is not None and isinstance(adapter, SendsFiles):
+                    content = message.text.encode("utf-8", "replace")
+                    send = partial(adapter.send_file, name=message.file, content=content)
+                elif message.choices and isinstance(adapter, OffersChoices):
+                    send = partial(adapter.offer, text=message.text, choices=message.choices)
                 sent = await send(
                     message.to,
-                    message.text,
                     idempotency_key=entry.idempotency_key,
                     reply_to=message.reply_to,
                     silent=message.silent,
@@ -356,6 +355,27 @@ class Delivery:
         callback = self._watchers.pop(idempotency_key, None)
         if callback is not None:
             callback(state, message_id)
+
+
+def divide_message(message: OutgoingMessage, adapter: Adapter | None) -> list[OutgoingMessage]:
+    """Divide a message into parts that the platform takes."""
+    longest = DEFAULT_MAX_LENGTH if adapter is None else adapter.capabilities.max_length
+    measure: Measure = len if adapter is None else adapter.measure
+    parts = split_text(message.text, longest, measure)
+    following = message._replace(reply_to=None, edits=None)
+    takes_files = isinstance(adapter, SendsFiles)
+    if len(parts) > MOST_PARTS and takes_files:
+        beginning = split_text(message.text, longest - measure(IN_FILE), measure)[0]
+        return [
+            message._replace(text=f"{beginning}{IN_FILE}"),
+            following._replace(choices=(), file=FILE),
+        ]
+    return [
+        (message if number == 0 else following)._replace(
+            text=text, choices=message.choices if number == len(parts) - 1 else ()
+        )
+        for number, text in enumerate(parts)
+    ]
 
 
 def _describe_error(problem: Exception) -> str:

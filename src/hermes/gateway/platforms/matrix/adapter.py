@@ -26,7 +26,7 @@ from hermes.gateway.platforms.matrix import formatting
 from hermes.gateway.platforms.matrix import room_events as events
 from hermes.gateway.platforms.matrix.errors import SignedOut, call_server
 from hermes.gateway.platforms.matrix.login import close_client, read_account_settings, sign_in
-from hermes.gateway.platforms.matrix.media import fetch_file, offer_file
+from hermes.gateway.platforms.matrix.media import fetch_file, offer_file, upload_file
 from hermes.gateway.platforms.matrix.rooms import Rooms
 from hermes.gateway.platforms.matrix.state import MOST_THREADS, State, StateFiles, forget_oldest
 from hermes.gateway.platforms.matrix.sync import SyncReader, SyncResult
@@ -237,6 +237,27 @@ class Matrix:
         calls = (to.user_id,) if reply_to and to.user_id and not silent and to.chat_type != "dm" else ()
         relation = formatting.make_relation(to.thread_id, reply_to, to.message_id)
         content = formatting.make_message(text, silent=silent, relation=relation, mentions=calls)
+        return await self._send_content(to, content, idempotency_key)
+
+    async def send_file(
+        self,
+        to: Source,
+        name: str,
+        content: bytes,
+        *,
+        idempotency_key: str,
+        reply_to: str | None = None,
+        silent: bool = False,
+    ) -> str | None:
+        room = self._require_client().rooms.get(to.chat_id)
+        uploaded = await upload_file(
+            self._require_client(), name, content, encrypt=bool(room and room.encrypted)
+        )
+        relation = formatting.make_relation(to.thread_id, reply_to, to.message_id)
+        message = uploaded | {"m.mentions": {}} | ({"m.relates_to": relation} if relation else {})
+        return await self._send_content(to, message, idempotency_key)
+
+    async def _send_content(self, to: Source, content: dict[str, Any], idempotency_key: str) -> str:
         # The server ignores a second message with the same transaction id.
         sent = await self._put(to.chat_id, content, hashlib.sha256(idempotency_key.encode()).hexdigest())
         if to.thread_id and to.thread_id not in self._state.threads:

@@ -1,9 +1,11 @@
-"""Files in messages. They are offered to the gateway, downloaded on demand, and decrypted."""
+"""Files in messages. They are offered to the gateway, downloaded on demand, and decrypted. Long answers are
+uploaded."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from io import BytesIO
 from typing import Any
 
 from nio import AsyncClient
@@ -17,6 +19,7 @@ from hermes.gateway.platforms.matrix.room_events import File
 
 _URI = re.compile(r"mxc://([\w.:\[\]-]+)/([\w-]+)")
 _PATIENCE = 300.0
+_TEXT = "text/markdown"
 _CHUNK = 64 * 1024
 _SPARE = 1024 * 1024
 _LARGEST = 100 * 1024 * 1024
@@ -32,6 +35,28 @@ def offer_file(client: AsyncClient, file: File) -> OfferedFile:
 async def fetch_file(client: AsyncClient, file: File) -> bytes:
     data: bytes = await call_server(_download(client, file), "fetching a file", within=_PATIENCE)
     return await asyncio.to_thread(_decrypt, data, file.secret) if file.secret else data
+
+
+async def upload_file(client: AsyncClient, name: str, content: bytes, *, encrypt: bool) -> dict[str, Any]:
+    """Upload a text file. Return the content of the message that shows it."""
+    keys: dict[str, Any] = {}
+
+    async def upload() -> Any:
+        answer, secret = await client.upload(
+            BytesIO(content), _TEXT, name, encrypt=encrypt, filesize=len(content)
+        )
+        keys.update(secret or {})
+        return answer
+
+    answer = await call_server(upload(), "uploading a file", within=_PATIENCE)
+    place = {"file": keys | {"url": answer.content_uri}} if encrypt else {"url": answer.content_uri}
+    return {
+        "msgtype": "m.file",
+        "body": name,
+        "filename": name,
+        "info": {"mimetype": _TEXT, "size": len(content)},
+        **place,
+    }
 
 
 async def _download(client: AsyncClient, file: File) -> bytes:

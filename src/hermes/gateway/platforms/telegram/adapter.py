@@ -216,16 +216,36 @@ class Telegram:
         write = partial(
             self._bot.send_message,
             message_thread_id=_topic_number(to),
-            reply_parameters=(
-                ReplyParameters(_parse_number(reply_to), allow_sending_without_reply=True)
-                if reply_to
-                else None
-            ),
+            reply_parameters=_make_reply(reply_to),
             disable_notification=silent,
             reply_markup=_make_keyboard(choices),
         )
         with _translate_errors("send a message"):
             return str((await self._write_formatted(to, text, write)).message_id)
+
+    async def send_file(
+        self,
+        to: Source,
+        name: str,
+        content: bytes,
+        *,
+        idempotency_key: str,
+        reply_to: str | None = None,
+        silent: bool = False,
+    ) -> str | None:
+        with _translate_errors("send a file"):
+            sent = await self._call_in_chat(
+                to,
+                lambda chat: self._bot.send_document(
+                    chat,
+                    content,
+                    filename=name,
+                    message_thread_id=_topic_number(to),
+                    reply_parameters=_make_reply(reply_to),
+                    disable_notification=silent,
+                ),
+            )
+        return str(sent.message_id)
 
     async def offer(
         self,
@@ -310,6 +330,12 @@ class Telegram:
 def _topic_number(to: Source) -> int | None:
     """Return the topic id for a send, or None. The General topic is selected by sending no id."""
     return _parse_number(to.thread_id) if to.thread_id and to.thread_id != GENERAL else None
+
+
+def _make_reply(reply_to: str | None) -> ReplyParameters | None:
+    if not reply_to:
+        return None
+    return ReplyParameters(_parse_number(reply_to), allow_sending_without_reply=True)
 
 
 def _make_keyboard(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
