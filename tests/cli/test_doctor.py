@@ -105,6 +105,26 @@ def test_that_there_is_no_sandbox_by_setting_is_said(hermes: Hermes, stored: Pat
     assert finding["what"] == "Sandbox: off, and the agent asks nothing (approvals.mode)"
 
 
+def test_fallback_models_are_listed_in_order_and_checked(hermes: Hermes, stored: Path) -> None:
+    (stored.parent / "config.yaml").write_text(
+        """
+model:
+  default: offline
+  fallbacks:
+    - {model: near, base_url: "http://user:password@127.0.0.1:1/v1"}
+    - {model: far, base_url: "https://far.example/v1", key_env: FAR_KEY}
+    - gpt-5
+""",
+        encoding="utf-8",
+    )
+    result = hermes("doctor")
+    assert result.returncode == 1
+    assert "ok       Fallback model 1: near at http://127.0.0.1:1/v1\n" in result.stdout
+    assert "password" not in result.stdout
+    assert "Fallback model 2: far has no key\n           -> hermes config set FAR_KEY" in result.stdout
+    assert "Fallback model 3: gpt-5 cannot be used\n           -> there is no key" in result.stdout
+
+
 def test_help_names_every_option(hermes: Hermes) -> None:
     result = hermes("doctor", "--help")
     assert result.returncode == 0

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from hermes.agent.events import Counted
 from hermes.agent.models.model import (
+    Answering,
     Finished,
     Message,
     Model,
@@ -36,6 +37,8 @@ tag. A closing tag in quotes or backticks is ordinary text.
 class AuxiliaryAnswer(NamedTuple):
     text: str
     used: Used
+    model: Model
+    """The model that answered: a fallback, or the model itself."""
 
 
 async def ask(
@@ -52,7 +55,7 @@ async def ask(
     Raise `ModelError` if the model does not answer within `seconds`.
     """
     text: list[str] = []
-    used = Used()
+    used, answering = Used(), model
     stream = model.stream(Request(messages, (), max_tokens, temperature))
     try:
         async with asyncio.timeout(seconds):
@@ -64,7 +67,9 @@ async def ask(
                         used = piece
                     case Retrying(why, pause):
                         text, used = [], Used()
-                        report(f"{why}; trying again in {pause:.0f}s")
+                        report(f"{why}; trying again in {pause:.0f}s" if pause else why)
+                    case Answering(other):
+                        answering = other
                     case Finished():
                         pass
     except TimeoutError as problem:
@@ -72,7 +77,7 @@ async def ask(
     finally:
         if hasattr(stream, "aclose"):
             await stream.aclose()
-    return AuxiliaryAnswer(strip_thoughts("".join(text)), used)
+    return AuxiliaryAnswer(strip_thoughts("".join(text)), used, answering)
 
 
 def strip_thoughts(text: str) -> str:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hermes.agent.delegation import Delegation
     from hermes.agent.edit_journal import EditJournal
     from hermes.agent.memory_flush import MemorySaver
+    from hermes.agent.models.fallback import Cooldowns
     from hermes.agent.models.prices import Prices
     from hermes.agent.subagents import Subagents, TaskQuota
     from hermes.agent.tools.access import Access
@@ -91,7 +92,10 @@ class StandardFactory:
         background processes with this factory."""
         theirs = StandardFactory(home=home, machine=machine, shared=shared, has_quota=has_quota)
         theirs._is_part = True
-        in_common = ("settings", "prices", "processes", "subagents", "task_quota", "access", "auxiliary")
+        in_common = (
+            *("settings", "prices", "cooldowns", "processes", "subagents", "task_quota", "access"),
+            "auxiliary",
+        )
         theirs.__dict__.update({name: getattr(self, name) for name in in_common})
         return theirs
 
@@ -129,6 +133,13 @@ class StandardFactory:
 
         return Prices(self.settings.prices)
 
+    @cached_property
+    def cooldowns(self) -> Cooldowns:
+        """The models that failed a short time ago."""
+        from hermes.agent.models.fallback import Cooldowns
+
+        return Cooldowns(self.settings.model.cooldown_seconds)
+
     def price(self, model: str, used: Used) -> tuple[float | None, Mapping[str, Any]]:
         return self.prices(model, used)
 
@@ -143,7 +154,7 @@ class StandardFactory:
         from hermes.agent.models.choice import OFFLINE, open_main_model
         from hermes.agent.models.openai import preload
 
-        made = self.prices.know(open_main_model(self._read_settings_for(wish)))
+        made = self.prices.know(open_main_model(self._read_settings_for(wish), self.cooldowns))
         if made.name != OFFLINE:
             preload()
         return made
@@ -178,7 +189,7 @@ class StandardFactory:
 
         settings = self._read_settings_for(self._wish)
         with suppress(errors.HermesError):
-            made = self.prices.know(open_auxiliary_model(settings))
+            made = self.prices.know(open_auxiliary_model(settings, self.cooldowns))
             return None if made.name in list_inferior_models(settings) else made
         return None
 

@@ -128,7 +128,7 @@ class Summariser:
         )
 
     async def _account(self, answered: AuxiliaryAnswer) -> None:
-        call, _ = account_call(self._model, answered.used, self._price)
+        call, _ = account_call(answered.model, answered.used, self._price)
         try:
             await asyncio.to_thread(lambda: self._db.record_usage(self._session_id, **call))
         except errors.StoreError as problem:

@@ -37,6 +37,8 @@ class ModelAnswer(NamedTuple):
     calls: list[dict[str, Any]]
     reason: str | None
     used: models.Used | None
+    model: models.Model | None = None
+    """The fallback model that answered; None if the model itself answered."""
     stopped: bool = False
 
     @property
@@ -65,6 +67,7 @@ class StreamedAnswer:
 
     def __init__(self) -> None:
         self._reason: str | None = None
+        self._model: models.Model | None = None
         self._start()
 
     def _start(self) -> None:
@@ -103,6 +106,8 @@ class StreamedAnswer:
             case models.Retrying(why, seconds):
                 self._start()
                 return [Discarded(why, seconds)]
+            case models.Answering(model):
+                self._model = model
         return []
 
     def end(self) -> list[Event]:
@@ -117,7 +122,9 @@ class StreamedAnswer:
             [] if stopped else [_format_call(number, call) for number, call in sorted(self._calls.items())]
         )
         visible = "".join(self._visible)
-        return ModelAnswer(self.text, visible, self.thought, calls, self._reason, self._used, stopped)
+        return ModelAnswer(
+            self.text, visible, self.thought, calls, self._reason, self._used, self._model, stopped
+        )
 
 
 def _make_deltas(pieces: Sequence[Piece | reasoning.Recast], visible: list[str]) -> Iterator[Event]:

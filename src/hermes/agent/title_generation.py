@@ -146,7 +146,7 @@ class TitleMaker:
         except ModelError as problem:
             log.info("no title by %s: %s", self._model.name, problem)
             return ""
-        call, _ = account_call(self._model, answered.used, self._price)
+        call, _ = account_call(answered.model, answered.used, self._price)
         try:
             await asyncio.to_thread(lambda: self._db.record_usage(session_id, **call))
         except errors.StoreError as problem:

@@ -44,6 +44,7 @@ T = TypeVar("T")
 MOST_STEPS = 60
 REPLACED = "Session {old} was deleted or moved to the trash. This continues in a new session, {new}."
 TRASH_HINT = "`hermes sessions trash list` shows what can be brought back."
+FALLBACK = "{first} is not available just now; {other} answered."
 STOPPED = "[stopped by the person; effect unknown]"
 LAST_STEP = (
     "You have used all the steps of this turn. Answer now, with what you have, and say what is left to do."
@@ -92,6 +93,7 @@ class Turn:
         self._compressor = compressor
         self._most_steps = most_steps
         self._used: models.Used | None = None
+        self._answered_by = model.name
         self._steering: list[tuple[Any, dict[str, Any]]] = []
         self._over = False
 
@@ -197,7 +199,7 @@ class Turn:
                 self._used = answer.used
                 if (message := answer.to_message()) is not None:
                     await self._emit(*await self._store("assistant", **message))
-                await self._count(answer.used or models.Used())
+                await self._count(answer.used or models.Used(), answer.model or self._model)
                 return answer
         raise ModelError(f"{self._model.name} returned an empty answer twice")
 
@@ -227,7 +229,11 @@ class Turn:
         async with saver:
             await self._run_until_stopped(self._consume(stream, streamed.add))
         await self._emit(*streamed.end())
-        return streamed.build(stopped=self._stop.is_set())
+        answer = streamed.build(stopped=self._stop.is_set())
+        if answer.model is not None and answer.model.name != self._answered_by and not answer.stopped:
+            self._answered_by = answer.model.name
+            await self._emit(Note(FALLBACK.format(first=self._model.name, other=self._answered_by)))
+        return answer
 
     async def _make_room(self, compressor: Compressor, *, overflow: bool) -> None:
         events = compressor.compress(overflow=overflow)
@@ -264,14 +270,14 @@ class Turn:
         rows = await self._record.context()
         return rows if self._compressor is None else self._compressor.fit_rows(rows)
 
-    async def _count(self, used: models.Used) -> None:
-        """Add a model call to the usage accounts."""
-        cost, details = self._price(self._model.name, used)
+    async def _count(self, used: models.Used, model: Model) -> None:
+        """Add a call of this model to the usage accounts."""
+        cost, details = self._price(model.name, used)
         try:
             await self._record.count(
-                model=self._model.name,
-                provider=self._model.provider,
-                base_url=self._model.base_url,
+                model=model.name,
+                provider=model.provider,
+                base_url=model.base_url,
                 input_tokens=used.input_tokens,
                 output_tokens=used.output_tokens,
                 cache_read_tokens=used.cache_read_tokens,
@@ -281,7 +287,7 @@ class Turn:
             )
         except HermesError as problem:
             await self._emit(Note(f"usage was not recorded: {problem}"))
-        await self._emit(Counted(self._model.name, used, cost))
+        await self._emit(Counted(model.name, used, cost))
 
     # ---------------------------------------------------------------- tools
 

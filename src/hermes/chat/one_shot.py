@@ -54,7 +54,7 @@ async def ask(
             case Note(text, hint):
                 report(f"{text} {hint}".rstrip())
             case Discarded(why, seconds):
-                report(f"{why}; trying again in {seconds:.0f}s")
+                report(f"{why}; trying again in {seconds:.0f}s" if seconds else why)
             case ApprovalAsked(number, request) if decide is not None:
                 decision = await decide(request)
                 if decision is None:

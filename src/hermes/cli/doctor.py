@@ -1,4 +1,5 @@
-"""`hermes doctor`: check the store, the home and the sandbox, and report problems with their remedies."""
+"""`hermes doctor`: check the store, the home, the sandbox and the fallback models, and report problems with
+their remedies."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     found = SessionDB.diagnose_file(store, deep=arguments.deep)
     found = found._replace(findings=(*found.findings, *_check_sandbox(store)))
     if arguments.store is None:
-        found = found._replace(findings=(*found.findings, *_check_home()))
+        found = found._replace(findings=(*found.findings, *_check_fallbacks(), *_check_home()))
     if arguments.json:
         findings = [finding._asdict() for finding in found.findings]
         print_json({"path": str(found.path), "ok": found.ok, "findings": findings}, arguments.json)
@@ -50,6 +51,28 @@ def _check_home() -> Iterator[Finding]:
     for file in (config_file.get_path(), dotenv.get_path()):
         if home.is_loose(str(file)):
             yield Finding("warning", f"others can read {file}", f"chmod 600 {file}")
+
+
+def _check_fallbacks() -> Iterator[Finding]:
+    """List the fallback models in their order, and report those that cannot be used. No model is asked."""
+    from hermes.agent.models.choice import list_fallbacks, open_fallback
+    from hermes.agent.models.model import ModelError, strip_address
+    from hermes.config.settings import read_settings
+
+    settings = read_settings()
+    for number, fallback in enumerate(list_fallbacks(settings), 1):
+        name = f"Fallback model {number}: {fallback.model}"
+        try:
+            model = open_fallback(fallback, settings)
+        except ModelError as problem:
+            yield Finding("warning", f"{name} cannot be used", str(problem))
+            continue
+        variable = fallback.key_env
+        if variable is not None and dotenv.get_variable(variable) is None:
+            yield Finding("warning", f"{name} has no key", f"hermes config set {variable}")
+        else:
+            at = f" at {strip_address(model.base_url)}" if model.base_url else ""
+            yield Finding("ok", f"{name}{at}")
 
 
 def _check_sandbox(store: Path) -> Iterator[Finding]:

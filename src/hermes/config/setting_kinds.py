@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from unicodedata import category
 from urllib.parse import urlsplit
@@ -106,6 +106,20 @@ def make_list(kind: Kind, expected: str) -> Kind:
     return Kind(expected, read)
 
 
+def _check_model(value: object) -> dict[str, Any]:
+    """Accept the name of a model, or a mapping with its name and endpoint. Return it as a mapping."""
+    fields = value if isinstance(value, Mapping) else {"model": value}
+    if "model" not in fields or not fields.keys() <= MODEL_FIELDS.keys():
+        raise ValueError
+    return {str(name): MODEL_FIELDS[name].read(inner) for name, inner in fields.items()}
+
+
+def _check_model_name(value: object) -> str:
+    if not re.fullmatch(r"[^\s\[\]{}\"',]+", text := _check_text(value)):
+        raise ValueError
+    return text
+
+
 def _check_folder(value: object) -> str:
     text = _check_text(value)
     if not text.startswith(("/", "~/", "$")) or "\0" in text:
@@ -163,6 +177,17 @@ FLAG = Kind("true or false", _check_flag, ("true", "false"))
 SWITCH = Kind("true or false", _check_switch, ("true", "false"))
 FOLDERS = make_list(Kind("", _check_folder), "whole paths of folders, in a list or with commas between them")
 VARIABLE_NAMES = make_list(VARIABLE, "names of environment variables, in a list or with commas between them")
+MODEL_FIELDS = {
+    "model": Kind("the name of a model", _check_model_name),
+    "base_url": URL,
+    "key_env": VARIABLE,
+    "context_window": make_integer(1_000, 100_000_000),
+}
+MODELS = make_list(
+    Kind("", _check_model),
+    "names of models, in a list or with commas between them; in a list, an entry can be"
+    " `{model: NAME, base_url: URL, key_env: VARIABLE, context_window: TOKENS}`",
+)
 ID = Kind("an id", _check_id)
 PEOPLE = Kind("people by their id or @name, in a list or with commas between them", _check_people)
 ZONE = Kind(EXPECTED, _check_zone)

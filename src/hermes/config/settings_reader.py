@@ -121,7 +121,7 @@ def expand_variables(key: str, value: object, origin: str) -> object:
     """Replace each `${NAME}` in a text by the value of that variable. Raise `BadConfig` if the variable is
     not set."""
     if isinstance(value, list):
-        return [expand_variables(key, item, origin) for item in value]
+        return [_expand_item(key, item, origin) for item in value]
     if not isinstance(value, str) or "${" not in value:
         return value
 
@@ -132,6 +132,12 @@ def expand_variables(key: str, value: object, origin: str) -> object:
         return variable
 
     return re.sub(r"\$\{(\w+)\}", replace, value)
+
+
+def _expand_item(key: str, item: object, origin: str) -> object:
+    if isinstance(item, Mapping):
+        return {name: expand_variables(f"{key}.{name}", inner, origin) for name, inner in item.items()}
+    return expand_variables(key, item, origin)
 
 
 def format_value(value: object) -> str:

@@ -15,6 +15,7 @@ from hermes.config.setting_kinds import (
     FLAG,
     FOLDERS,
     ID,
+    MODELS,
     PEOPLE,
     PORT,
     TEXT,
@@ -73,6 +74,21 @@ class ModelSettings(Section, frozen=True):
             make_integer(0, 100), "how often a request is repeated when the endpoint is busy or unreachable"
         ),
     ] = 5
+    fallbacks: Annotated[
+        tuple[Mapping[str, Any], ...],
+        Setting(
+            MODELS,
+            "the models that answer, in this order, if the provider of the model fails;"
+            " without `base_url`, at the endpoint of the model",
+        ),
+    ] = ()
+    cooldown_seconds: Annotated[
+        float,
+        Setting(
+            make_number(0, 86_400),
+            "how long a model that failed is skipped if there is a fallback; longer if the endpoint asks for it",
+        ),
+    ] = 60.0
 
 
 class AuxiliarySettings(Section, frozen=True):

@@ -112,12 +112,14 @@ class ModelSelector:
         a message for `take_notice`.
         """
         model, config = row["model"], row["model_config"]
+        stored_config = from_json(config, None) if isinstance(config, str) else config
+        stored = stored_config if isinstance(stored_config, dict) else {}
+        if model in (stored.get("fallbacks") or ()):  # it only answered in place of the chosen model
+            model = stored.get("model")
         if self.wish.model is not None or not model or (self.model is not None and self.model.name == model):
             return
-        stored_config = from_json(config, None) if isinstance(config, str) else config
-        if isinstance(stored_config, dict) and stored_config.get("imported"):
+        if stored.get("imported"):
             return  # an imported file does not choose the model
-        stored = stored_config if isinstance(stored_config, dict) else {}
         window = stored.get("context_window") if stored.get("model") == model else None
         self._restored = ModelChoice(
             model,

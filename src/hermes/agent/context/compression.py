@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any
 
 from hermes import errors
-from hermes.agent.auxiliary import account_call
+from hermes.agent.auxiliary import AuxiliaryAnswer, account_call
 from hermes.agent.context import summary, tokens
 from hermes.agent.context.boundaries import (
     CompressionPlan,
@@ -297,12 +297,12 @@ class ContextCompressor:
             try:
                 while (line := await lines.get()) is not None:
                     yield Note(line)
-                text, used = await making
+                text, answered = await making
             finally:
                 making.cancel()
                 await asyncio.gather(making, return_exceptions=True)
-            if used is not None:
-                yield await self._count(used)
+            if answered is not None:
+                yield await self._count(answered)
             instead = [{"role": "system", "content": text}]
             if await self.budget.measure(instead) >= await self.budget.measure(planned.middle):
                 self._saved.append(0.0)
@@ -318,7 +318,7 @@ class ContextCompressor:
             return
         except errors.HermesError as problem:
             if isinstance(problem, summary.NoSummary):
-                yield await self._count(problem.used)
+                yield await self._count(problem.answered)
             yield await self._record_failure(rows, before, overflow, problem)
             return
         now = await self.record.context()
@@ -332,8 +332,8 @@ class ContextCompressor:
 
     async def _make_summary(
         self, planned: CompressionPlan, focus: str | None, report: Callable[[str], None]
-    ) -> tuple[str, Used | None]:
-        """Return the summary and the usage of the model; the usage is None without a model. `report` gets a
+    ) -> tuple[str, AuxiliaryAnswer | None]:
+        """Return the summary and the answer of the model; the answer is None without a model. `report` gets a
         line for each further attempt."""
         session_id = self.record.session_id
         todo = await asyncio.to_thread(self._todo, session_id)
@@ -387,9 +387,8 @@ class ContextCompressor:
         )
         return Note(f"the conversation could not be compressed: {problem}; {instead}, and nothing is lost")
 
-    async def _count(self, used: Used) -> Event:
-        assert self.auxiliary is not None
-        call, counted = account_call(self.auxiliary, used, self._price)
+    async def _count(self, answered: AuxiliaryAnswer) -> Event:
+        call, counted = account_call(answered.model, answered.used, self._price)
         try:
             await self.record.count(**call)
         except errors.HermesError as problem:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hermes.agent.auxiliary import AuxiliaryAnswer, ask
 from hermes.agent.context import tokens
 from hermes.agent.context.boundaries import MARK, MARKS, CompressionPlan, Row, is_summary
-from hermes.agent.models.model import ContextOverflow, Model, ModelError, Used
+from hermes.agent.models.model import ContextOverflow, Model, ModelError
 from hermes.agent.prompt.participants import is_marked
 from hermes.message_content import list_tool_calls, read_text
 from hermes.recall.tool.prompt_safety import fence_text, to_one_line
@@ -96,13 +96,15 @@ _CITED = re.compile(r"[ \t]?\[m\d+(?:[ \t]*(?:,|;|-|–|to)[ \t]*m?\d+)*\]")
 class Summary(NamedTuple):
     text: str
     """The text of the message that is stored as the summary."""
-    used: Used
+    answered: AuxiliaryAnswer
 
 
 class NoSummary(ModelError):
     """The model answered, but not with a summary."""
 
-    used = Used()
+    def __init__(self, message: str, answered: AuxiliaryAnswer) -> None:
+        super().__init__(message)
+        self.answered = answered
 
 
 async def summarise(
@@ -127,10 +129,9 @@ async def summarise(
     if len(sections) < LEAST_SECTIONS or len("".join(sections.values())) < LEAST_TEXT:
         sections = read_free_summary(text)
     if not sections:
-        problem = NoSummary(f"{model.name} did not write a summary, but {describe_answer(text)}")
-        problem.used = answered.used
-        raise problem
-    return Summary(format_summary(plan, session_id, sections, todo), answered.used)
+        name = answered.model.name
+        raise NoSummary(f"{name} did not write a summary, but {describe_answer(text)}", answered)
+    return Summary(format_summary(plan, session_id, sections, todo), answered)
 
 
 async def _ask_model(

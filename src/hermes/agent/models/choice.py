@@ -7,17 +7,24 @@ from typing import NamedTuple
 
 from hermes.agent.models import local
 from hermes.agent.models.endpoints import OPENAI, OPENROUTER, find_address, find_key_variable, find_servers
+from hermes.agent.models.fallback import Cooldowns, FallbackModel
 from hermes.agent.models.model import Model, ModelError
 from hermes.config import dotenv
 from hermes.config.extras import format_install
 from hermes.config.settings_schema import Settings
+from hermes.logs import get_logger
+
+log = get_logger(__name__)
 
 __all__ = [
     "OFFLINE",
     "Endpoint",
+    "Fallback",
     "choose_endpoint",
     "find_servers",
+    "list_fallbacks",
     "open_auxiliary_model",
+    "open_fallback",
     "open_main_model",
     "open_model",
 ]
@@ -36,20 +43,58 @@ class Endpoint(NamedTuple):
         return f"Endpoint({self.base_url!r}, {self.key_env!r})"
 
 
-def open_main_model(settings: Settings) -> Model:
-    """Return the model that answers."""
+class Fallback(NamedTuple):
+    """An entry of `model.fallbacks`."""
+
+    model: str
+    base_url: str | None = None
+    key_env: str | None = None
+    context_window: int | None = None
+
+
+def open_main_model(settings: Settings, cooldowns: Cooldowns | None = None) -> Model:
+    """Return the model that answers, with its fallbacks.
+
+    A fallback that cannot be opened is left out, so that its configuration cannot stop the model itself.
+    """
     name = settings.model.default
     if name is None:
         raise ModelError(f"no model is chosen: {HOW}")
-    return open_model(name, settings, settings.model.base_url, settings.model.key_env)
+    models = [open_model(name, settings, settings.model.base_url, settings.model.key_env)]
+    for fallback in list_fallbacks(settings):
+        try:
+            models.append(open_fallback(fallback, settings))
+        except ModelError as problem:
+            log.warning("the fallback model %s cannot be used: %s", fallback.model, problem)
+    if len(models) == 1:
+        return models[0]
+    return FallbackModel(models, cooldowns or Cooldowns(settings.model.cooldown_seconds))
 
 
-def open_auxiliary_model(settings: Settings) -> Model:
+def list_fallbacks(settings: Settings) -> list[Fallback]:
+    """Return the fallbacks of the model that answers. A fallback that is this model itself is left out."""
+    main = settings.model
+    listed = dict.fromkeys(Fallback(**fields) for fields in main.fallbacks)
+    return [
+        fallback
+        for fallback in listed
+        if fallback.model != main.default or fallback.base_url not in (None, main.base_url)
+    ]
+
+
+def open_fallback(fallback: Fallback, settings: Settings) -> Model:
+    main, base_url, key_env = settings.model, fallback.base_url, fallback.key_env
+    if base_url is None or base_url == main.base_url:
+        base_url, key_env = main.base_url, key_env or main.key_env
+    return open_model(fallback.model, settings, base_url, key_env, fallback.context_window)
+
+
+def open_auxiliary_model(settings: Settings, cooldowns: Cooldowns | None = None) -> Model:
     """Return the model for titles and summaries. If the settings name none, this is the model that
     answers."""
     chosen, main = settings.auxiliary, settings.model
     if chosen.model is None and chosen.base_url is None:
-        return open_main_model(settings)
+        return open_main_model(settings, cooldowns)
     name = chosen.model or main.default
     if name is None:
         raise ModelError(f"no model is chosen: {HOW}")
@@ -60,11 +105,18 @@ def open_auxiliary_model(settings: Settings) -> Model:
     return open_model(name, settings, base_url, key_env)
 
 
-def open_model(name: str, settings: Settings, base_url: str | None, key_env: str | None = None) -> Model:
-    """Return a model by its name. If `base_url` is None, the endpoint depends on which keys are available."""
-    window = settings.windows.get(name)
+def open_model(
+    name: str,
+    settings: Settings,
+    base_url: str | None,
+    key_env: str | None = None,
+    window: int | None = None,
+) -> Model:
+    """Return a model by its name. If `base_url` is None, the endpoint depends on which keys are available.
+    `window` is the context window, if the settings do not determine it."""
     if name == settings.model.default:
-        window = settings.model.context_window or window
+        window = window or settings.model.context_window
+    window = window or settings.windows.get(name)
     if name == OFFLINE:
         from hermes.agent.models.offline import OfflineModel
 

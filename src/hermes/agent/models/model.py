@@ -80,9 +80,17 @@ class Retrying(NamedTuple):
 
     why: str
     seconds: float
+    error: ModelError | None = None
+    """The failure of the provider; None if the request is repeated for another reason."""
 
 
-Piece = Text | Thought | CallPiece | Used | Finished | Retrying
+class Answering(NamedTuple):
+    """A fallback model answers the request. The piece precedes all pieces of the answer."""
+
+    model: Model
+
+
+Piece = Text | Thought | CallPiece | Used | Finished | Retrying | Answering
 
 
 class Model(Protocol):
@@ -113,12 +121,15 @@ def takes_pictures(model: Model) -> bool:
 
 
 def describe_model(model: Model) -> dict[str, Any]:
-    """Return the description of a model for `sessions.model_config`. It contains no secrets."""
+    """Return the description of a model for `sessions.model_config`. It contains no secrets. Of a model with
+    fallbacks, it describes the first."""
+    model, *fallbacks = getattr(model, "models", (model,))
     config: dict[str, Any] = {
         "model": model.name,
         "provider": model.provider,
         "endpoint": None if model.base_url is None else strip_address(model.base_url),
         "context_window": model.context_window,
+        "fallbacks": [fallback.name for fallback in fallbacks] or None,
     }
     return {name: value for name, value in config.items() if value is not None}
 
@@ -145,6 +156,10 @@ class NotAuthorized(ModelError):
     """The key is missing or invalid, or it does not permit the request."""
 
 
+class QuotaExceeded(NotAuthorized):
+    """The account of the key has no credit left."""
+
+
 class NoSuchModel(ModelError):
     """The endpoint does not offer the model."""
 
@@ -155,6 +170,9 @@ class ContextOverflow(ModelError):
 
 class ProviderBusy(ModelError):
     """The provider is rate limiting or failing, and all retries were used up."""
+
+    retry_after: float | None = None
+    """The number of seconds that the endpoint asked to wait, if it did."""
 
 
 class Unreachable(ModelError):

@@ -78,6 +78,11 @@ class OpenAIModel:
         self._refused: set[str] = set()
 
     @property
+    def access(self) -> tuple[str, str | None]:
+        """The address and the key."""
+        return self.base_url, self._where.key
+
+    @property
     def takes_pictures(self) -> bool:
         """Whether the endpoint accepts pictures, as far as is known: True until it has rejected a picture."""
         return provider_errors.PICTURES not in self._refused
@@ -115,7 +120,7 @@ class OpenAIModel:
             if not trouble.again or attempts > self._most_retries or (trouble.after or 0.0) > LONGEST_WAIT_S:
                 raise trouble.error from None
             pause = self._compute_pause(attempts) if trouble.after is None else trouble.after
-            yield Retrying(str(trouble.error), pause)
+            yield Retrying(str(trouble.error), pause, trouble.error)
             await asyncio.sleep(pause)
 
     async def close(self) -> None:

@@ -76,7 +76,12 @@ class Prices:
 
     def know(self, model: Model) -> Model:
         """Register the address of a model and return the model."""
-        self._places[model.name] = model.base_url
+        for known in getattr(model, "models", (model,)):
+            place = self._places.get(known.name, known.base_url)
+            # If a model is both here and at a provider, its price is that of the provider.
+            if place is None or is_local(place):
+                place = known.base_url
+            self._places[known.name] = place
         return model
 
     def __call__(self, model: str, used: Used) -> tuple[float | None, Mapping[str, Any]]:

@@ -20,6 +20,7 @@ from hermes.agent.models.model import (
     NoSuchModel,
     NotAuthorized,
     ProviderBusy,
+    QuotaExceeded,
     Unreachable,
 )
 from hermes.message_content import list_parts
@@ -143,16 +144,15 @@ def translate_status(
     if is_overflow(status, message):
         return ProviderProblem(ContextOverflow(f"the conversation is too long for {where.model}: {detail}"))
     if status == 402 or NO_MONEY.search(message):
-        return ProviderProblem(NotAuthorized(f"{where.display_address} requires payment: {detail}"))
+        return ProviderProblem(QuotaExceeded(f"{where.display_address} requires payment: {detail}"))
     if status in (401, 403) or (status == 400 and NO_KEY.search(message)):
         return ProviderProblem(_make_not_authorized(status, detail, where))
     if status in (400, 404) and NO_MODEL.search(message):
         return ProviderProblem(_make_no_such_model(detail, where))
     if status in BUSY or status >= 500:
         busy = ProviderBusy(f"{where.display_address} cannot answer now ({status}): {detail}")
-        return ProviderProblem(
-            busy, _lower_names(headers).get("x-should-retry") != "false", parse_retry_after(headers)
-        )
+        busy.retry_after = parse_retry_after(headers)
+        return ProviderProblem(busy, _lower_names(headers).get("x-should-retry") != "false", busy.retry_after)
     if status == 404:
         hint = "check the address, which usually ends in /v1"
         return ProviderProblem(BadRequest(f"there is no API at {where.display_address} ({detail}); {hint}"))

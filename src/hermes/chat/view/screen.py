@@ -219,7 +219,8 @@ class Screen:
                 pass
             case events.Discarded(why, seconds):
                 self._blocks, self._reasoning, self._has_blocks = Blocks(), "", False
-                self._commit(Text(make_readable(f"↻ {why}; trying again in {seconds:.0f}s"), "yellow"))
+                when = f"; trying again in {seconds:.0f}s" if seconds else ""
+                self._commit(Text(make_readable(f"↻ {why}{when}"), "yellow"))
             case events.ToolStarted(call_id, name, arguments):
                 self._end_text()
                 call = Call(name, arguments)
