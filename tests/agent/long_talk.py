@@ -101,7 +101,7 @@ async def done(events_: AsyncIterator[events.Event]) -> list[Any]:
 
 
 def notes(happened: list[Any]) -> list[str]:
-    return [event.text for event in happened if isinstance(event, events.Note)]
+    return [event.detail or event.text for event in happened if isinstance(event, events.Note)]
 
 
 def stored(db: SessionDB) -> list[Any]:

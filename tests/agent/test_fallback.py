@@ -270,7 +270,9 @@ async def test_the_answer_and_the_session_name_the_model_that_answered(
     used = db.usage_of(record.session_id)
     assert [line.model for line in used.by_model] == ["second"]
     assert used.total.estimated_cost_usd == pytest.approx(0.002)
-    config = db.get_session(record.session_id)["model_config"]
+    session = db.get_session(record.session_id)
+    assert session is not None
+    config = session["model_config"]
     assert '"model":"first"' in config.replace(" ", "")
 
 

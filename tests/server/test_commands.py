@@ -191,7 +191,7 @@ async def test_the_last_question_is_asked_again() -> None:
         assert "".join(chunks) == "you said: two"
         assert events[-1] == "[DONE]"
         gateway.agents.model.failing = 1
-        assert "nobody answers" in await refuse(client, mine, "/retry", 503, "model_unavailable")
+        assert "not available" in await refuse(client, mine, "/retry", 503, "model_unavailable")
         assert list_contents(gateway, mine) == ["one", "you said: one", "two"]
         await run(client, mine, "/retry")
         assert list_contents(gateway, mine) == ["one", "you said: one", "two", "you said: two"]

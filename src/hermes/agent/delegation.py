@@ -25,6 +25,7 @@ from hermes.agent.events import (
     ToolEnded,
     ToolStarted,
 )
+from hermes.agent.models.provider_errors import hide_detail
 from hermes.agent.prompt.participants import UNKNOWN, make_sign
 from hermes.agent.subagents import (
     END_REASONS,
@@ -41,6 +42,7 @@ from hermes.config.settings_schema import DelegationSettings
 from hermes.db.scoped_store import ScopedStore
 from hermes.insights.number_format import format_plural
 from hermes.logs import get_logger
+from hermes.secrets import redact
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
@@ -74,16 +76,17 @@ class Delegation:
         make_compressor: Callable[[StoredRecord, AgentInputs], Compressor] | None = None,
         stop_processes: Callable[[AnyStore, str], int] | None = None,
         quota: TaskQuota | None = None,
+        shows_detail: bool = True,
     ) -> None:
         """`make_prompt` makes the system prompt of a subagent; `stop_processes` ends its background
-        processes.
+        processes. Without `shows_detail`, errors of the model do not contain the words of its provider.
 
         With a `quota`, tasks are counted for each person.
         """
         self.settings = settings
         self._subagents, self._make_prompt = subagents, make_prompt
         self._make_compressor, self._stop_processes = make_compressor, stop_processes
-        self._quota = quota
+        self._quota, self._shows_detail = quota, shows_detail
 
     async def run(self, tasks: Sequence[Task], context: ToolContext) -> list[SubagentResult]:
         """Run all tasks, a limited number of them at the same time, and wait for them. Return the results in
@@ -113,6 +116,15 @@ class Delegation:
             for run in runs:
                 run.cancel()
             await asyncio.gather(*runs, return_exceptions=True)
+
+    def describe_error(self, problem: Exception) -> str:
+        """Return an error of a subagent as a text for the model that started it."""
+        if self._shows_detail or not isinstance(problem, errors.HermesError):
+            return str(problem)
+        hidden = hide_detail(problem)
+        if hidden is not problem:
+            log.warning("a subagent failed: %s", redact(str(problem)))
+        return str(hidden)
 
     async def make_turn(
         self, task: Task, tools: Sequence[Tool], context: ToolContext, caller: Caller, record: OpenRecord
@@ -214,7 +226,7 @@ class _Run:
             else:
                 await self._work()
         except (errors.HermesError, ToolFailed) as problem:
-            self._state, self._problem = "failed", str(problem)
+            self._state, self._problem = "failed", self._delegation.describe_error(problem)
         except asyncio.CancelledError:
             self._state = "stopped"
             raise
@@ -319,7 +331,7 @@ class _Run:
         elif answer.outcome == "answered" and answer.text.strip():
             self._state, self._problem = "done", ""
         elif answer.failure is not None:
-            self._problem = answer.failure.why
+            self._problem = self._delegation.describe_error(answer.failure.error)
 
     def _count(self, event: Counted) -> None:
         """Add a model request to the progress of the subagent and to the usage of the caller's turn."""

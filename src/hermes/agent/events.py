@@ -125,6 +125,9 @@ class Note(NamedTuple):
     hint: str = ""
     """Advice that belongs to the notice and names a command to run on the machine. Chat platforms do not show
     the hint, because the command cannot be run there."""
+    detail: str = ""
+    """The notice with the words of a model's provider. It replaces `text` for the owner of the machine; other
+    people do not get it. Empty if there are no such words."""
 
 
 class Moved(NamedTuple):
@@ -153,6 +156,8 @@ class Failed(NamedTuple):
 
     why: str
     error: Exception
+    hidden: str = ""
+    """The reason with the words of a model's provider, for the log, if `why` does not contain them."""
 
 
 Event = (

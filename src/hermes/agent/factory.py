@@ -246,7 +246,7 @@ class StandardFactory:
             home=self._home,
             access=self.access,
             processes=self.processes,
-            summaries=SessionSummaries(lambda: self.auxiliary, self.price),
+            summaries=SessionSummaries(lambda: self.auxiliary, self.price, shows_detail=self._machine),
             delegation=self._make_delegation(),
             journal=self.get_journal(incognito),
             incognito=incognito,
@@ -269,6 +269,7 @@ class StandardFactory:
             lambda record, working: self._make_compressor(record, working, self.make_subagent_prompt),
             self.stop_processes,
             self.task_quota if self._has_quota else None,
+            self._machine,
         )
 
     async def make_subagent_prompt(self, working: AgentInputs) -> str:

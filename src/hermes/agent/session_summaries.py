@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from hermes import errors
 from hermes.agent.auxiliary import AuxiliaryAnswer, account_call, ask
 from hermes.agent.models.model import ContextOverflow, Model, ModelError, Price
+from hermes.agent.models.provider_errors import hide_detail
 from hermes.logs import get_logger
 from hermes.recall.tool.prompt_safety import fence_text
 from hermes.recall.tool.summaries import TRANSCRIPT
@@ -38,10 +39,19 @@ HALVINGS = 2
 class SessionSummaries:
     """Creates a summariser for each call of `session_search`."""
 
-    def __init__(self, model: Callable[[], Model | None], price: Price, *, seconds: float = SECONDS) -> None:
-        """`model` is called in a thread, once for each summariser. It returns None if no model is
-        available."""
-        self._model, self._price, self._seconds = model, price, seconds
+    def __init__(
+        self,
+        model: Callable[[], Model | None],
+        price: Price,
+        *,
+        seconds: float = SECONDS,
+        shows_detail: bool = True,
+    ) -> None:
+        """`model` is called in a thread, once for each summariser. It returns None if no model is available.
+
+        Without `shows_detail`, errors of the model do not contain the words of its provider.
+        """
+        self._model, self._price, self._seconds, self._shows_detail = model, price, seconds, shows_detail
 
     @asynccontextmanager
     async def summariser(self, db: AnyStore, session_id: str) -> AsyncIterator[Summariser | None]:
@@ -51,7 +61,7 @@ class SessionSummaries:
         if model is None:
             yield None
             return
-        made = Summariser(model, self._price, db, session_id, self._seconds)
+        made = Summariser(model, self._price, db, session_id, self._seconds, self._shows_detail)
         try:
             yield made
         finally:
@@ -62,8 +72,16 @@ class Summariser:
     """A function that is called with a prompt and a transcript and returns the summary. Call it in a thread,
     while the event loop in which it was created runs."""
 
-    def __init__(self, model: Model, price: Price, db: AnyStore, session_id: str, seconds: float) -> None:
-        self._model, self._price, self._seconds = model, price, seconds
+    def __init__(
+        self,
+        model: Model,
+        price: Price,
+        db: AnyStore,
+        session_id: str,
+        seconds: float,
+        shows_detail: bool = True,
+    ) -> None:
+        self._model, self._price, self._seconds, self._shows_detail = model, price, seconds, shows_detail
         self._db, self._session_id = db, session_id
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[str]] = set()
@@ -107,6 +125,11 @@ class Summariser:
             return answered.text
         except asyncio.CancelledError as stopped:  # raise only in the waiting thread
             raise ModelError("the turn was stopped before the answer") from stopped
+        except ModelError as problem:
+            if self._shows_detail:
+                raise
+            log.warning("a conversation could not be summarised: %s", redact(str(problem)))
+            raise hide_detail(problem) from None
         finally:
             self._tasks.discard(task)
 

@@ -15,6 +15,7 @@ from hermes import clock, errors
 from hermes.agent.context.message_size import MessageTooLarge, check_message
 from hermes.agent.events import Counted, Done, Event, Failed, Moved, Note, Stored
 from hermes.agent.models.model import NoSuchModel, Unreachable
+from hermes.agent.models.provider_errors import hide_detail
 from hermes.agent.turn import Turn
 from hermes.conversation import working_directory
 from hermes.conversation.agents import AgentProvider, AgentScope, LiveRecord
@@ -73,10 +74,10 @@ class Conversation(SessionMoves[StoreT]):
                     self.turn = self._make_turn(agent, content)
                 except errors.HermesError as problem:
                     if not self.surface.stores_unanswered:
-                        raise
+                        raise self._hide_detail(problem) from None
                     if content is not None and not isinstance(problem, MessageTooLarge):
                         yield await self.record.say("user", content, **fields)
-                    yield Failed(str(problem), problem)
+                    yield self._choose_detail(Failed(str(problem), problem))
                     return
                 notice = None if self.models is None else self.models.take_notice()
                 if notice is not None:
@@ -88,7 +89,7 @@ class Conversation(SessionMoves[StoreT]):
                             replacement = await self._fall_back()
                             if replacement is not None:
                                 break
-                        yield event
+                        yield self._choose_detail(event)
                         if (note := await self._handle_event(event)) is not None:
                             yield note
                 if replacement is None:
@@ -138,6 +139,21 @@ class Conversation(SessionMoves[StoreT]):
                 pass
         return None
 
+    def _choose_detail(self, event: Event) -> Event:
+        """Return an event with or without the words of the model's provider. Only the owner of the machine, in
+        a place where nobody else reads, gets them: they can contain keys, names of accounts and addresses."""
+        match event:
+            case Note(_, hint, detail) if detail and self.scope.machine:
+                return Note(detail, hint)
+            case Failed(why, error) if isinstance(error, errors.HermesError):
+                shown = self._hide_detail(error)
+                return event if shown is error else Failed(str(shown), shown, why)
+            case _:
+                return event
+
+    def _hide_detail(self, problem: errors.HermesError) -> errors.HermesError:
+        return problem if self.scope.machine else hide_detail(problem)
+
     def expect(self, answer: bool) -> None:
         """Announce a turn that is about to begin (`answer` is True), or cancel the announcement (False).
 
@@ -176,7 +192,7 @@ class Conversation(SessionMoves[StoreT]):
             yield Note(NO_COMPRESSION)
             return
         async for event in prepared.compressor.compress_by_hand(focus):
-            yield event
+            yield self._choose_detail(event)
             await self._handle_event(event)
 
     async def close(self, grace: float = GRACE_S) -> None:

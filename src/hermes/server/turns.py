@@ -110,7 +110,8 @@ class Turn:
             if self.answer.outcome == "stopped":
                 self.failure = self._describe_stop()
             elif self.answer.failure is not None:
-                log.warning("an API request got no answer: %s", self.answer.failure.why)
+                failure = self.answer.failure
+                log.warning("an API request got no answer: %s", failure.hidden or failure.why)
                 self.failure = translate_error(self.answer.failure.error)
         except Exception as problem:
             log.log(

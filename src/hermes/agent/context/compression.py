@@ -28,7 +28,7 @@ from hermes.agent.context.boundaries import (
 from hermes.agent.context.summary import gather_sections
 from hermes.agent.context.tool_output_limits import shorten_rows
 from hermes.agent.events import Event, Moved, Note
-from hermes.agent.models.model import Model, Price, Used
+from hermes.agent.models.model import Model, ModelError, Price, Used
 from hermes.agent.tool import Tool, make_schema
 from hermes.agent.transcript import Record
 from hermes.config.settings_schema import CompressionSettings
@@ -168,6 +168,7 @@ LEAST_BY_HAND = 4
 OFF = "compression is switched off (compression.enabled)"
 TOO_SHORT = f"there is not enough to compress yet: it takes at least {LEAST_BY_HAND} messages"
 WORKING = "compressing the conversation…"
+ONCE_MORE = "the summary needs another attempt"
 AGAIN = (
     "this conversation was compressed before, so the model may miss details; /new starts a new conversation"
 )
@@ -296,7 +297,7 @@ class ContextCompressor:
             making.add_done_callback(lambda _: lines.put_nowait(None))
             try:
                 while (line := await lines.get()) is not None:
-                    yield Note(line)
+                    yield Note(ONCE_MORE, detail=line)
                 text, answered = await making
             finally:
                 making.cancel()
@@ -385,7 +386,10 @@ class ContextCompressor:
             if after < before
             else "it continues unchanged"
         )
-        return Note(f"the conversation could not be compressed: {problem}; {instead}, and nothing is lost")
+        shown = f"the conversation could not be compressed: {problem}; {instead}, and nothing is lost"
+        if not isinstance(problem, ModelError):
+            return Note(shown)
+        return Note(f"the conversation could not be compressed; {instead}, and nothing is lost", detail=shown)
 
     async def _count(self, answered: AuxiliaryAnswer) -> Event:
         call, counted = account_call(answered.model, answered.used, self._price)

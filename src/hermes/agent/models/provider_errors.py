@@ -23,6 +23,7 @@ from hermes.agent.models.model import (
     QuotaExceeded,
     Unreachable,
 )
+from hermes.errors import BadConfig, HermesError
 from hermes.message_content import list_parts
 from hermes.secrets import redact
 
@@ -74,6 +75,11 @@ NAMED = {
 """Optional parts of a request that some endpoints reject."""
 
 BUSY = {408, 409, 425, 429}
+
+
+NOT_AVAILABLE = "The model is not available just now."
+NOT_ACCEPTED = "The model does not accept this request."
+TOO_LONG = "The conversation is too long for the model."
 
 
 class EndpointContext(NamedTuple):
@@ -132,6 +138,21 @@ def find_message(body: object, depth: int = 0) -> str:
     parts += [str(body[name]) for name in ("code", "param") if isinstance(body.get(name), str)]
     parts += [kind for kind in (body.get("type"),) if isinstance(kind, str) and OVERFLOW.search(kind)]
     return " · ".join(dict.fromkeys(part for part in parts if part))
+
+
+def hide_detail(error: HermesError) -> HermesError:
+    """Return an error without the words of the provider and without addresses, for people who do not own the
+    machine. An error that contains no such words is returned unchanged."""
+    if type(error) is ContextOverflow:  # a derived type is raised by this program and is for everybody
+        return ContextOverflow(TOO_LONG)
+    if isinstance(error, BadRequest):
+        return BadRequest(NOT_ACCEPTED)
+    if isinstance(error, ContextOverflow):
+        return error
+    for kind in (ProviderBusy, Unreachable, NotAuthorized, NoSuchModel, ModelError, BadConfig):
+        if isinstance(error, kind):
+            return kind(NOT_AVAILABLE)
+    return error
 
 
 def translate_status(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hermes import clock, errors, secrets
 from hermes.agent.answer import collect_answer
 from hermes.agent.events import ApprovalAsked
+from hermes.agent.models.provider_errors import hide_detail
 from hermes.gateway import incidents
 from hermes.gateway.adapter import AdapterError
 from hermes.gateway.commands import command_table
@@ -72,7 +73,10 @@ class MessageProcessor:
         except errors.StoreError:
             raise
         except errors.HermesError as problem:
-            await self.persist(chat.prepare_post(f"⚠ {problem}", f"inbox:{entry.id}:error"))
+            shown = problem if chat.conversation.scope.machine else hide_detail(problem)
+            if shown is not problem:
+                log.warning("%s: a message was not answered: %s", chat.key, secrets.redact(str(problem)))
+            await self.persist(chat.prepare_post(f"⚠ {shown}", f"inbox:{entry.id}:error"))
         except Exception as problem:
             log.error(
                 "%s: a message could not be processed: %s",
@@ -165,7 +169,9 @@ class MessageProcessor:
         context.metrics.turn_seconds.observe(clock.now() - began)
         if answer.failure is not None:
             log.warning(
-                "%s: the turn failed: %s", self._chat.key, to_one_line(answer.failure.why, LONGEST_REASON)
+                "%s: the turn failed: %s",
+                self._chat.key,
+                to_one_line(answer.failure.hidden or answer.failure.why, LONGEST_REASON),
             )
         for message_id, text in answer.completed:
             await self.persist(self._chat.prepare_post(text, f"reply:{message_id}", reply=True))
