@@ -17,7 +17,7 @@ from hermes.gateway.inbound.pairing import Pairings
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.ops.status_file import gateway_folder
 from hermes.gateway.outbound import streaming
-from hermes.gateway.settings import PlatformSettings
+from hermes.gateway.settings import PlatformSettings, ResetPolicy
 from tests.gateway.approval_gateway import OWNED, ApprovalGateway, ButtonPlatform, code_in, name_in
 from tests.gateway.local_gateway import ANN, BOB, Platform, in_group, settings_of
 
@@ -325,6 +325,15 @@ async def test_status_and_why_say_that_it_waits() -> None:
         await gateway.asks(ANN, "/approve")
         assert f"(`{name}`) was asked for. ✓ Approved" in await _answer_to(gateway, ANN, "/why")
         assert "Waiting for your approval" not in await _answer_to(gateway, ANN, "/status")
+
+
+async def test_the_status_says_that_an_approval_holds_a_reset_off() -> None:
+    settings = settings_of(reset=ResetPolicy("idle"), platform={"owners": frozenset({"1"})})
+    async with ApprovalGateway(settings) as gateway:
+        await gateway.asked(ANN, "rm -rf build")
+        holds = "Held off by: the answer in progress, 1 pending approval"
+        assert (await _answer_to(gateway, ANN, "/status")).splitlines()[-1] == holds
+        await gateway.asks(ANN, "/approve")
 
 
 async def test_the_answer_comes_below_the_question() -> None:

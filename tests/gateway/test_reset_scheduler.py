@@ -187,6 +187,10 @@ async def test_a_process_in_the_background_keeps_its_conversation(clock: time_ma
         await looks(gateway)
         await gateway.asks(ANN, "again")
         assert gateway.session_of(ANN) == old
+        assert (await gateway.asks(ANN, "/status"))[0].splitlines()[-2:] == [
+            "Resets: after 1h without a message",
+            "Held off by: a background process",
+        ]
         processes = gateway.app.context.agents.processes
         for process in processes.list_for(old):
             process.running.kill()
@@ -194,6 +198,40 @@ async def test_a_process_in_the_background_keeps_its_conversation(clock: time_ma
         clock.shift(2 * HOUR)
         await gateway.asks(ANN, "again")
         assert gateway.session_of(ANN) != old
+
+
+async def test_the_status_says_how_long_a_process_holds_a_reset_off(clock: time_machine.Traveller) -> None:
+    config_file.change("approvals.mode", "off")
+    settings = settings_of(
+        reset=IDLE.replace(bg_process_max_age_hours=3), platform={"owners": frozenset({"1"})}
+    )
+    async with LocalGateway(settings) as gateway:
+        await gateway.asks(ANN, 'use terminal {"command": "sleep 60", "background": true}')
+        (status,) = await gateway.asks(ANN, "/status")
+        assert status.splitlines()[-2:] == [
+            "Next: today 15:00",
+            "Held off by: a background process, at most for another 3h",
+        ]
+
+
+async def test_the_status_says_that_work_in_the_chat_holds_a_reset_off(
+    clock: time_machine.Traveller,
+) -> None:
+    async with LocalGateway(idle()) as gateway:
+        await gateway.asks(ANN, "hello")
+        assert "Held off" not in (await gateway.asks(ANN, "/status"))[0]
+        await gateway.says(ANN, "hold it")
+        await gateway.holds("it")
+        await gateway.says(ANN, "one more")
+        await gateway.says(ANN, "/status")
+        await gateway.until(lambda: "Held off" in gateway.heard(ANN)[-1])
+        holds = "Held off by: the answer in progress, 1 message waiting for an answer"
+        assert gateway.heard(ANN)[-1].splitlines()[-1] == holds
+        gateway.let_go("it")
+        await gateway.quiet()
+        with another_program(WORKS_IN, gateway.session_of(ANN)):
+            (status,) = await gateway.asks(ANN, "/status")
+            assert status.splitlines()[-1] == "Held off by: another program that works in this conversation"
 
 
 async def test_before_a_reset_the_agent_saves_what_matters(clock: time_machine.Traveller) -> None:

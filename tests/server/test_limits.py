@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import openai
 import pytest
 
 from hermes.errors import StoreFailed, make_error
@@ -20,7 +21,7 @@ from hermes.server.api_errors import translate_error
 from hermes.server.message_format import ChatMessage, join_answers
 from hermes.server.request_handler import SESSION
 from hermes.store.people import Principal
-from tests.server.api_gateway import ANNA, BERT, KEY, PEOPLE, ApiGateway, open_api_gateway, user
+from tests.server.api_gateway import ANNA, BERT, KEY, PEOPLE, ApiGateway, ask, open_api_gateway, user
 
 TWO = {"key": None, "keys": PEOPLE}
 SHAPE = {"message", "type", "param", "code"}
@@ -249,3 +250,16 @@ def test_a_limit_that_makes_no_sense_does_not_start(name: str, value: object, tm
         Misconfigured, match=rf"^platforms.api-server.{name} must be a whole number from 1 to "
     ):
         ApiServer(PlatformSettings("api-server", more={"key": KEY, name: value}), tmp_path)
+
+
+async def test_the_daily_limit_applies_to_keys_and_says_when_it_resets() -> None:
+    async with open_api_gateway(daily_token_limit=1) as gateway, gateway.openai(max_retries=0) as client:
+        await client.chat.completions.create(model="hermes", messages=[user("hello")])
+        with pytest.raises(openai.RateLimitError) as caught:
+            await client.chat.completions.create(model="hermes", messages=[user("hello")])
+        assert "You have used your limit for today (1 token); it resets tomorrow 00:00." in str(caught.value)
+        assert caught.value.code == "daily_limit_reached"
+        assert 0 < int(caught.value.response.headers["Retry-After"]) <= 25 * 3600
+    async with open_api_gateway(daily_token_limit=1, owners=["*"]) as gateway:
+        for _ in range(2):
+            assert (await ask(gateway, [user("hello")]))[0] == "you said: hello"

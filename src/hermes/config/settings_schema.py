@@ -1,7 +1,8 @@
 """The declaration of every setting: type, default, environment variable, limits and meaning.
 
-A platform declares its own settings in its folder in the same way (`config/declarations.py`). `python -m
-tools.settings_tables` generates the tables in `docs/configuration.md` from these declarations.
+The settings of models are in `config/model_settings.py`. A platform declares its own settings in its folder
+in the same way (`config/declarations.py`). `python -m tools.settings_tables` generates the tables in
+`docs/configuration.md` from these declarations.
 """
 
 from collections.abc import Mapping
@@ -10,17 +11,16 @@ from typing import Annotated, Any
 import msgspec
 
 from hermes.config.declarations import Section, Setting, list_settings
+from hermes.config.model_settings import AuxiliarySettings as AuxiliarySettings
+from hermes.config.model_settings import ModelSettings as ModelSettings
 from hermes.config.setting_kinds import (
     DAYS,
     FLAG,
     FOLDERS,
     ID,
-    MODELS,
     PEOPLE,
     PORT,
     TEXT,
-    URL,
-    VARIABLE,
     VARIABLE_NAMES,
     ZONE,
     make_choice,
@@ -30,83 +30,6 @@ from hermes.config.setting_kinds import (
 from hermes.session_kinds import CHAT_TYPES
 
 BUSY = make_choice("queue", "interrupt", "steer")
-
-
-class ModelSettings(Section, frozen=True):
-    """Settings of the model that answers."""
-
-    default: Annotated[
-        str | None,
-        Setting(
-            TEXT,
-            "the model of the agent; `offline` and `smollm2-135m` need no network",
-            variable="HERMES_MODEL",
-        ),
-    ] = None
-    base_url: Annotated[
-        str | None,
-        Setting(
-            URL,
-            "the OpenAI-compatible endpoint of the model; default: OpenAI or OpenRouter, whichever has a key",
-            variable="OPENAI_BASE_URL",
-        ),
-    ] = None
-    key_env: Annotated[
-        str | None,
-        Setting(VARIABLE, "the environment variable that contains the key; default: that of the provider"),
-    ] = None
-    context_window: Annotated[
-        int | None,
-        Setting(
-            make_integer(1_000, 100_000_000),
-            "the context window of `model.default` in tokens; default: the known window of the model",
-        ),
-    ] = None
-    timeout_seconds: Annotated[
-        float,
-        Setting(
-            make_number(1, 86_400), "how long to wait for data from the model before the request is repeated"
-        ),
-    ] = 300.0
-    max_retries: Annotated[
-        int,
-        Setting(
-            make_integer(0, 100), "how often a request is repeated when the endpoint is busy or unreachable"
-        ),
-    ] = 5
-    fallbacks: Annotated[
-        tuple[Mapping[str, Any], ...],
-        Setting(
-            MODELS,
-            "the models that answer, in this order, if the provider of the model fails;"
-            " without `base_url`, at the endpoint of the model",
-        ),
-    ] = ()
-    cooldown_seconds: Annotated[
-        float,
-        Setting(
-            make_number(0, 86_400),
-            "how long a model that failed is skipped if there is a fallback; longer if the endpoint asks for it",
-        ),
-    ] = 60.0
-
-
-class AuxiliarySettings(Section, frozen=True):
-    """Settings of the model for titles and summaries."""
-
-    model: Annotated[
-        str | None, Setting(TEXT, "the model for titles and summaries; default: `model.default`")
-    ] = None
-    base_url: Annotated[
-        str | None, Setting(URL, "the endpoint of the auxiliary model; default: `model.base_url`")
-    ] = None
-    key_env: Annotated[
-        str | None,
-        Setting(
-            VARIABLE,
-            "the environment variable that contains the key of the auxiliary model; default: that of the provider",
-        ),
-    ] = None
 
 
 class AgentSettings(Section, frozen=True):
@@ -374,6 +297,21 @@ class GatewaySection(Section, frozen=True, kw_only=True):
             make_integer(0, 100_000), "the number of messages that a person may send per minute; 0: no limit"
         ),
     ] = 20
+    daily_cost_limit_usd: Annotated[
+        float,
+        Setting(
+            make_number(0, 1_000_000),
+            "what the model calls for a person may cost per day, in dollars; 0: no limit",
+        ),
+    ] = 0.0
+    daily_token_limit: Annotated[
+        int,
+        Setting(
+            make_integer(0, 1_000_000_000_000),
+            "the number of tokens per day for a person, for models without a known price; 0: no limit",
+        ),
+    ] = 0
+    limit_owners: Annotated[bool, Setting(FLAG, "apply the daily limits to owners, too")] = False
     largest_attachment_mb: Annotated[
         float, Setting(make_number(0, 100_000), "the maximum size of an attachment in MB")
     ] = 20.0

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hermes.agent.prompt.participants import SharedRoom
     from hermes.agent.subagents import Subagents
     from hermes.agent.tools.background_processes import BackgroundProcesses
+    from hermes.conversation.spending_limit import SpendingLimit
     from hermes.db.session_db import AnyStore
 
 LiveRecord = StoredRecord | IncognitoRecord
@@ -55,6 +56,8 @@ class AgentScope(NamedTuple):
     is_owner: bool = False
     """Whether the person owns the machine. This does not depend on the chat. The limit on the number of
     subagents does not apply to the owner."""
+    limit: SpendingLimit | None = None
+    """The limit on what the model calls for `owner` may use; None if there is no limit."""
 
 
 class PreparedAgent(NamedTuple):

@@ -23,6 +23,7 @@ from hermes.conversation.live_session import StoreT
 from hermes.conversation.model_choice import ModelSelector
 from hermes.conversation.results import NOTHING_YET, add_usage
 from hermes.conversation.session_moves import SessionMoves
+from hermes.conversation.spending_limit import LimitReached
 from hermes.conversation.surface import Surface
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 GRACE_S = 0.5
 GONE = (NoSuchModel, Unreachable)
+NOT_KEPT = (MessageTooLarge, LimitReached)
+"""The errors after which the person's message is not stored."""
 NO_COMPRESSION = "Compression is not available here."
 
 
@@ -67,6 +70,7 @@ class Conversation(SessionMoves[StoreT]):
         try:
             while True:
                 try:
+                    await self._check_limit()
                     agent = (await self.prepare()).agent
                     if content is not None:
                         await check_message(agent, content)
@@ -75,7 +79,7 @@ class Conversation(SessionMoves[StoreT]):
                 except errors.HermesError as problem:
                     if not self.surface.stores_unanswered:
                         raise self._hide_detail(problem) from None
-                    if content is not None and not isinstance(problem, MessageTooLarge):
+                    if content is not None and not isinstance(problem, NOT_KEPT):
                         yield await self.record.say("user", content, **fields)
                     yield self._choose_detail(Failed(str(problem), problem))
                     return
@@ -99,6 +103,12 @@ class Conversation(SessionMoves[StoreT]):
         finally:
             self.turn = self.working_since = None
             self._expected = self._stop_at_once = False
+
+    async def _check_limit(self) -> None:
+        """Raise `LimitReached` if the person may not use the model now."""
+        limit = self.scope.limit
+        if limit is not None:
+            await asyncio.to_thread(limit.check, self.store, self.scope.owner)
 
     def _begin_work(self) -> None:
         """Reopen the session if it was ended. Store its working directory and git branch if the conversation
@@ -187,6 +197,11 @@ class Conversation(SessionMoves[StoreT]):
 
     async def compress(self, focus: str | None = None) -> AsyncGenerator[Event, None]:
         """Compress the context now and yield the events."""
+        try:
+            await self._check_limit()
+        except LimitReached as problem:
+            yield Note(str(problem))
+            return
         prepared = await self.prepare()
         if prepared.compressor is None:
             yield Note(NO_COMPRESSION)

@@ -15,7 +15,7 @@ from hermes.store.sessions.listing import ConversationFilter, ConversationPage, 
 
 if TYPE_CHECKING:
     from hermes.store.reports.activity import Activity
-    from hermes.store.reports.usage import UsageTotals
+    from hermes.store.reports.usage import Spending, UsageTotals
 
 
 class CurationVerbs(Handle):
@@ -214,6 +214,13 @@ class CurationVerbs(Handle):
         from hermes.store.reports.usage import UsageRecords
 
         return UsageRecords(self._read_access()).read(session_id, family)
+
+    def usage_of_owner(self, owner: str, since: float) -> Spending:
+        """Return what the model calls for a person or a room used since a time, over all their
+        conversations. `owner` is the column `owner` of their sessions."""
+        from hermes.store.reports.usage import UsageRecords
+
+        return UsageRecords(self._read_access()).sum_of_owner(owner, since)
 
     def usage_by_model(self, since: float | None = None, until: float | None = None) -> UsageTotals:
         """Return the usage and cost of all conversations by model, from `since` (included) to `until` (not

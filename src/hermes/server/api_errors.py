@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from hermes import errors
+from hermes import clock, errors
 from hermes.agent.models import model as models
+from hermes.conversation.spending_limit import LimitReached
 from hermes.secrets import redact_line
 
 TYPES = {
@@ -104,6 +106,11 @@ def translate_error(problem: Exception) -> Refused:
             return Refused(503, line, code="model_unavailable", headers=DO_NOT_RETRY)
         case models.ModelError():
             return Refused(502, line, code="model_error", headers=DO_NOT_RETRY)
+        case LimitReached():
+            wait = str(math.ceil(max(1.0, problem.resets_at - clock.now())))
+            return Refused(
+                429, line, code="daily_limit_reached", headers={**DO_NOT_RETRY, "Retry-After": wait}
+            )
         case errors.StoreError():
             return Refused(503, line, code="store_unavailable", headers={"Retry-After": "5"})
         case errors.HermesError():

@@ -32,6 +32,7 @@ from hermes.gateway.commands.reply_markdown import format_line, format_reply
 from hermes.gateway.http.host import HOLD
 from hermes.gateway.http.limits import current_guard
 from hermes.gateway.inbound_events import Source
+from hermes.gateway.sessions.daily_limit import Budget, DailyLimit
 from hermes.gateway.settings import ResetPolicy
 from hermes.server.api_errors import Refused, bad_request, session_not_found, translate_error
 from hermes.server.api_keys import Person
@@ -301,9 +302,16 @@ class _ApiReplyContext(NamedTuple):
     policy: ResetPolicy = ResetPolicy()
     next_reset: Callable[[], None] = lambda: None
     can_approve: bool = False
+    reset_holds: Callable[[], tuple[()]] = lambda: ()
+    budget: Callable[[], Budget | None] = lambda: None
 
 
 async def _format_text(person: Person, conversation: Conversation[ScopedStore], reply: replies.Reply) -> str:
     """Return the reply as Markdown, in the same format as in chats."""
-    context = _ApiReplyContext(person.source, _ApiChat(conversation.working_since))
+    limit, owner = conversation.scope.limit, conversation.scope.owner
+    context = _ApiReplyContext(
+        person.source,
+        _ApiChat(conversation.working_since),
+        budget=lambda: limit.read(conversation.store, owner) if isinstance(limit, DailyLimit) else None,
+    )
     return (await format_reply(context, reply)).text

@@ -17,6 +17,7 @@ from hermes.conversation.conversation import Conversation
 from hermes.conversation.surface import Surface
 from hermes.db.scoped_store import ScopedStore
 from hermes.gateway.context import GatewayContext
+from hermes.gateway.sessions.daily_limit import find_limit
 from hermes.gateway.sessions.prompt_context import build_session_context_prompt
 from hermes.logs import get_logger
 from hermes.server.api_keys import Person
@@ -207,7 +208,11 @@ class ConversationLocks:
         )
         if instructions:
             about = f"{about}\n\n{_format_instructions(instructions)}"
-        return AgentScope(person.principal.person, source.platform, context.access.is_owner(source), about)
+        is_owner = context.access.is_owner(source)
+        limit = find_limit(context.settings, is_owner=is_owner)
+        return AgentScope(
+            person.principal.person, source.platform, is_owner, about, is_owner=is_owner, limit=limit
+        )
 
     async def update_instructions(
         self, locked: LockedConversation, instructions: str | None, *, keep: bool = False

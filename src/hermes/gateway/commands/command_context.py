@@ -14,6 +14,7 @@ from hermes.db.scoped_store import ScopedStore
 from hermes.gateway.adapter import Adapter
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.incidents import Incident
+from hermes.gateway.sessions.daily_limit import Budget
 from hermes.gateway.sessions.topics import UserTopics
 from hermes.gateway.settings import GatewaySettings, ResetPolicy
 
@@ -91,6 +92,12 @@ class ReplyContext(Protocol):
     def next_reset(self) -> Callable[[], float | None]: ...
 
     @property
+    def reset_holds(self) -> Callable[[], Sequence[str]]: ...
+
+    @property
+    def budget(self) -> Callable[[], Budget | None]: ...
+
+    @property
     def can_approve(self) -> bool: ...
 
 
@@ -155,6 +162,10 @@ class ChatCommandContext(NamedTuple):
     message_id: str | None = None
     """The message id, by which a repeated delivery is recognised. Set only for commands that are answered
     immediately."""
+    reset_holds: Callable[[], Sequence[str]] = lambda: ()
+    """Returns what holds an automatic reset of this chat off at present."""
+    budget: Callable[[], Budget | None] = lambda: None
+    """Returns the daily limit of the chat's owner and its use. Returns None if there is no limit."""
 
     @property
     def policy(self) -> ResetPolicy:

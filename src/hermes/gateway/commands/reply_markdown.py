@@ -184,6 +184,7 @@ def _format_status(context: ReplyContext, status: replies.Status) -> str:
     shared = ", shared by everybody in this chat" if chat.is_shared else ""
     lines += [
         f"Platform: {escape_line(source.platform)}, {source.chat_type}{shared}",
+        *_describe_budget(context),
         *describe_resets(context),
     ]
     return "\n".join(lines)
@@ -194,7 +195,22 @@ def describe_resets(context: ReplyContext) -> list[str]:
     rule = context.policy
     due = context.next_reset()
     lines = [f"Resets: {describe_policy(rule)}"]
-    return lines if due is None else [*lines, f"Next: {format_time(due, rule.timezone, clock.now())}"]
+    if due is not None:
+        lines.append(f"Next: {format_time(due, rule.timezone, clock.now())}")
+    holds = context.reset_holds()
+    return [*lines, f"Held off by: {', '.join(holds)}"] if holds else lines
+
+
+def _describe_budget(context: ReplyContext) -> list[str]:
+    """Return a line about the daily limit. A limit that includes private conversations is shown only in a
+    private chat."""
+    if context.source.chat_type != "dm" and not context.chat.is_shared:
+        return []
+    budget = context.budget()
+    if budget is None:
+        return []
+    when = format_time(budget.resets_at, context.policy.timezone, clock.now())
+    return [f"Left for today: {', '.join(budget.parts)} (until {when})"]
 
 
 def _format_usage(context: ReplyContext, reply: replies.Usage) -> str:

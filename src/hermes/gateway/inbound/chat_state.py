@@ -24,6 +24,7 @@ from hermes.gateway.inbound_events import Event, Source
 from hermes.gateway.incidents import Incident
 from hermes.gateway.outbound.delivery import OutgoingMessage
 from hermes.gateway.outbound.markdown_format import format_code
+from hermes.gateway.sessions.daily_limit import Budget, find_limit
 from hermes.gateway.sessions.prompt_context import build_session_context_prompt
 from hermes.gateway.sessions.reset_scheduler import ChatResets
 from hermes.gateway.sessions.session_keys import make_principal, make_room
@@ -80,7 +81,14 @@ class Chat:
         machine = is_owner and source.chat_type == "dm"
         can_ask = machine and context.access.can_approve(source)
         return AgentScope(
-            who.owners[0], source.platform, machine, about, self._room, can_ask, is_owner=is_owner
+            who.owners[0],
+            source.platform,
+            machine,
+            about,
+            self._room,
+            can_ask,
+            is_owner=is_owner,
+            limit=find_limit(context.settings, is_owner=is_owner, is_shared=self.is_shared),
         )
 
     def note_speaker(self, source: Source) -> None:
@@ -172,6 +180,12 @@ class Chat:
             with suppress(ValueError):  # the session stays bound to another topic
                 topics.bind(thread, self.key, session_id)
 
+    def read_budget(self) -> Budget | None:
+        """Return the daily limit of the chat's owner and its use; None if there is no limit."""
+        scope = self._make_scope()
+        limit = find_limit(self._context.settings, is_owner=scope.is_owner, is_shared=self.is_shared)
+        return None if limit is None else limit.read(self.store, scope.owner)
+
     @property
     def working_since(self) -> float | None:
         return self.conversation.working_since
@@ -233,6 +247,8 @@ class Chat:
             context.access.can_approve(source),
             None if event is None else event.sent_at,
             None if event is None else event.message_id,
+            self.resets.list_holds,
+            self.read_budget,
         )
 
     def prepare_post(

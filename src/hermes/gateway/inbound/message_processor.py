@@ -15,6 +15,7 @@ from hermes import clock, errors, secrets
 from hermes.agent.answer import collect_answer
 from hermes.agent.events import ApprovalAsked
 from hermes.agent.models.provider_errors import hide_detail
+from hermes.conversation.spending_limit import LimitReached
 from hermes.gateway import incidents
 from hermes.gateway.adapter import AdapterError
 from hermes.gateway.commands import command_table
@@ -167,7 +168,7 @@ class MessageProcessor:
         reply = ChatReply(answer, view.preview)
         context.metrics.turns.add(answer.outcome)
         context.metrics.turn_seconds.observe(clock.now() - began)
-        if answer.failure is not None:
+        if answer.failure is not None and not isinstance(answer.failure.error, LimitReached):
             log.warning(
                 "%s: the turn failed: %s",
                 self._chat.key,

@@ -19,6 +19,7 @@ from hermes.agent.events import (
     ToolStarted,
 )
 from hermes.agent.subagents import summarize_states
+from hermes.conversation.spending_limit import LimitReached
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.outbound.streaming import LiveMessage
 
@@ -40,8 +41,11 @@ class ChatReply(NamedTuple):
         if text and self.answer.outcome == "stopped":
             text = f"{text}\n\n{STOPPED}"
         notes = [format_note(note) for note in self.answer.notes]
-        if self.answer.failure is not None:
-            notes.append(f"⚠ {self.answer.failure.why}\n\nYour message is stored. Use `/retry` to try again.")
+        failure = self.answer.failure
+        if failure is not None and isinstance(failure.error, LimitReached):
+            notes.append(f"◌ {failure.why}")
+        elif failure is not None:
+            notes.append(f"⚠ {failure.why}\n\nYour message is stored. Use `/retry` to try again.")
         text = "\n\n".join(part for part in (text, *dict.fromkeys(notes)) if part)
         return STOPPED if not text and self.preview is not None else text
 

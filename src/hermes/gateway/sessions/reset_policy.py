@@ -48,7 +48,7 @@ def find_due(
     running background processes.
     """
     causes = [cause for cause in _list_causes(policy, last) if cause.first <= now]
-    if not causes or now <= _find_hold_end(policy, running):
+    if not causes or now <= find_hold_end(policy, running):
         return None
     return DueReset(causes[0].reason, min(cause.since for cause in causes))
 
@@ -57,7 +57,7 @@ def find_next_due(policy: ResetPolicy, last: float | None, running: Collection[f
     """Return the first moment at which a reset is due, in the past or the future. Return None if no reset
     will be due unless something changes."""
     first = min((cause.first for cause in _list_causes(policy, last)), default=math.inf)
-    first = max(first, math.nextafter(_find_hold_end(policy, running), math.inf))
+    first = max(first, math.nextafter(find_hold_end(policy, running), math.inf))
     return first if first < math.inf else None
 
 
@@ -117,7 +117,7 @@ def _list_causes(policy: ResetPolicy, last: float | None) -> list[_Cause]:
     return causes
 
 
-def _find_hold_end(policy: ResetPolicy, running: Collection[float]) -> float:
+def find_hold_end(policy: ResetPolicy, running: Collection[float]) -> float:
     """Return until when background processes prevent a reset: until even the youngest is older than the
     maximum age."""
     if not running:

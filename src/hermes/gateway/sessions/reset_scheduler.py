@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from hermes.gateway import incidents, registry
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.outbound.markdown_format import escape_line
 from hermes.gateway.sessions import reset_policy
+from hermes.insights.number_format import format_duration, format_plural
+from hermes.store.processes import identify_process
 
 if TYPE_CHECKING:
     from hermes.gateway.inbound.chat_state import Chat
@@ -71,6 +74,32 @@ class ChatResets:
         return reset_policy.find_next_due(
             self.policy, self._last_spoken_at(session_id), self._list_running(session_id)
         )
+
+    def list_holds(self) -> list[str]:
+        """Return what holds an automatic reset off at present, each as a part of a sentence.
+
+        A reset waits until nobody works in the conversation. Background processes hold it off as the policy
+        says.
+        """
+        chat, now, session_id = self._chat, clock.now(), self._chat.session_id
+        holds: list[str] = []
+        if self.policy.mode == "none" or session_id is None:
+            return holds
+        if chat.working_since is not None:
+            holds.append("the answer in progress")
+        if chat.waiting_approvals:
+            holds.append(format_plural(len(chat.waiting_approvals), "pending approval"))
+        if chat.waiting:
+            holds.append(f"{format_plural(chat.waiting, 'message')} waiting for an answer")
+        running = self._list_running(session_id)
+        if running and now <= (until := reset_policy.find_hold_end(self.policy, running)):
+            limit = "" if math.isinf(until) else f", at most for another {format_duration(until - now)}"
+            what = "a background process" if len(running) == 1 else f"{len(running)} background processes"
+            holds.append(f"{what}{limit}")
+        holder = chat.store.leases.find_holder(session_id)
+        if holder is not None and holder.holder[:3] != identify_process():
+            holds.append("another program that works in this conversation")
+        return holds
 
     def _list_running(self, session_id: str) -> list[float]:
         """Return the start times of the conversation's running background processes."""

@@ -68,6 +68,13 @@ COLUMNS_IN_WINDOW = " ".join(
              OR reasoning_tokens <> 0 OR api_call_count <> 0 OR estimated_cost_usd <> 0 OR actual_cost_usd <> 0)""",
     )
 )
+# What the calls for one owner used since a time, in the order of `Spending`. Deleted conversations that are in the
+# trash count.
+SPENT = """SELECT count(*), coalesce(sum(coalesce(u.input_tokens, 0) + coalesce(u.output_tokens, 0)
+        + coalesce(u.cache_read_tokens, 0) + coalesce(u.cache_write_tokens, 0)), 0),
+    coalesce(sum(coalesce(u.actual_cost_usd, u.estimated_cost_usd, 0.0)), 0.0)
+    FROM sessions s JOIN model_usage u ON u.session_id = s.id
+    WHERE s.owner = ? AND s.owner <> '' AND u.at >= ?"""
 IS_TRASHED = "SELECT trashed_at IS NOT NULL FROM sessions WHERE id = ?"
 
 
@@ -156,6 +163,15 @@ class UsageTotals(NamedTuple):
     by_model: tuple[ModelUsage, ...]
 
 
+class Spending(NamedTuple):
+    """What the model calls for one person or room used, including titles, summaries and subagents."""
+
+    calls: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+    """The actual or estimated cost. A call whose cost is unknown counts as 0."""
+
+
 class UsageRecords:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
@@ -195,6 +211,13 @@ class UsageRecords:
             members = list_with_subagents(reader, session_id)
             listed = [member for member in members if not reader.value(IS_TRASHED, member)]
             return _make_totals(line for member in listed for line in _read_lines(reader, member))
+
+    def sum_of_owner(self, owner: str, since: float) -> Spending:
+        """Return what all conversations of a person or a room used, for calls at or after `since`."""
+        owner, start = require_text("owner", owner), check_time("since", since)
+        with self._engine.read() as reader:
+            row = reader.row(SPENT, owner, start)
+        return Spending() if row is None else Spending._make(row)
 
     def sum_by_model(self, since: float | None = None, until: float | None = None) -> UsageTotals:
         """Return the usage of all conversations, for calls at or after `since` and before `until`."""

@@ -1,0 +1,24 @@
+"""The limit on what the model calls for a person may use. A surface provides it; a conversation checks it
+before a turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from hermes.errors import HermesError
+
+if TYPE_CHECKING:
+    from hermes.db.session_db import AnyStore
+
+
+class LimitReached(HermesError):
+    """The person has used up their limit. The message says until when."""
+
+    def __init__(self, message: str, resets_at: float) -> None:
+        super().__init__(message)
+        self.resets_at = resets_at
+
+
+class SpendingLimit(Protocol):
+    def check(self, store: AnyStore, owner: str) -> None:
+        """Raise `LimitReached` if the owner has used up the limit. Reads the store."""
