@@ -21,7 +21,7 @@ from hermes.config import config_file, dotenv
 from hermes.gateway.inbound.pairing import Pairings
 from hermes.gateway.ops.status_file import lock_gateway
 from hermes.home_check import _is_writable_by_others, check_home
-from hermes.server.history_index import HistoryIndex
+from hermes.server.conversations.history_index import HistoryIndex
 from hermes_state import SessionDB
 
 STRANGER = 12_345

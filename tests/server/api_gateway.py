@@ -1,11 +1,14 @@
 """A real gateway with the API server and a model that repeats the prompt. It can run as a separate process:
 
 python -m tests.server.api_gateway        prints its port, and serves until it is ended
+python -m tests.server.api_gateway dies   dies of SIGKILL as soon as it has stored an answer to `die`
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -53,10 +56,13 @@ class Parrot(EchoModel):
         self.stopped = asyncio.Event()
         self.has_spoken = asyncio.Event()
         """Set after the first three words of the answer to `forever`."""
+        self.asked: list[Any] = []
+        """The last message of each request."""
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         last = request.messages[-1]["content"]
         parts = [] if isinstance(last, str) else last
+        self.asked.append(last)
         if self.failing:
             self.failing -= 1
             raise Unreachable("nobody answers at http://localhost:1")
@@ -113,10 +119,15 @@ class ParrotAgents:
             self.model,
             tools=make_tools(False),
             prompt=prompt,
-            price=PARTS.price,
+            price=self._price,
             cwd=Path.home(),
         )
         return PreparedAgent(agent, None)
+
+    def _price(self, model: str, used: Used) -> tuple[float | None, Mapping[str, Any]]:
+        if "dies" in sys.argv and self.model.asked[-1] == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return PARTS.price(model, used)
 
     async def close(self) -> None:
         await self.model.close()
@@ -187,6 +198,25 @@ async def ask(
             model="hermes", messages=messages, extra_headers={SESSION: session} if session else None
         )
     return raw.parse().choices[0].message.content or "", raw.headers[SESSION]
+
+
+@asynccontextmanager
+async def start_api_process(*words: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """Start the gateway as a process. Yield the process and the address of its API. Kill the process at the
+    end."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "tests.server.api_gateway", *words),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        yield process, f"http://127.0.0.1:{int(await process.stdout.readline())}"
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
 
 
 async def _serve() -> None:

@@ -330,7 +330,7 @@ async def test_nothing_of_one_key_can_be_had_with_another() -> None:
         async with gateway.openai(ANNA) as client:
             made = await client.responses.create(model="hermes", input=f"again: {canary}")
         collected: list[str] = []
-        for name in (session, "my notes", session[:8], "../x"):
+        for name in (session, "my notes", session[:8], "..x"):
             answer, other = await ask(gateway, [user("history")], session=name, key=BERT)
             assert other != session
             collected.append(answer)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hermes.agent.answer import Answer
 from hermes.agent.events import Discarded, NotStored, Stored, TextDelta
 from hermes.server.completions import format_notes
-from hermes.server.history_index import HistoryIndex
+from hermes.server.conversations.history_index import HistoryIndex
 from hermes.server.message_format import ChatMessage, convert_rows, encode_canonically, join_answers
 from hermes.server.request_handler import SESSION
 from tests.server.api_gateway import (

@@ -99,7 +99,7 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
             "display_name": display_name,
             "origin_json": json_or_none(origin),
         }
-        name = new_session_id() if session_id is None else _make_own_id(session_id, owner)
+        name = new_session_id() if session_id is None else make_own_id(session_id, owner)
         session = NewSession(name, principal.platform, columns, parent_session_id, started_at)
         if parent_session_id is not None:
             same = self._whole.scoped((owner,))  # a family has one owner
@@ -203,5 +203,6 @@ class ScopedLeases:
         return Leases(self._scope).find_holder(session_id)
 
 
-def _make_own_id(session_id: str, owner: str) -> str:
+def make_own_id(session_id: str, owner: str) -> str:
+    """Return the id of the session that an owner named `session_id`."""
     return f"{check_new_id(session_id)}_{sha256(owner.encode()).hexdigest()[:12]}"

@@ -35,8 +35,9 @@ from hermes.gateway.settings import PlatformSettings
 from hermes.server import commands_api, completions, responses, sessions_api
 from hermes.server.api_errors import Refused, format_error_body, refuse_with_status, translate_error
 from hermes.server.api_keys import PLATFORM, Keys, Person
+from hermes.server.conversations.history_index import HistoryIndex
+from hermes.server.conversations.request_journal import RequestJournal
 from hermes.server.declaration import ApiServerOptions
-from hermes.server.history_index import HistoryIndex
 from hermes.server.key_limits import Limits
 from hermes.server.request_handler import SESSION, ClientGone, RequestHandler
 
@@ -66,12 +67,13 @@ class ApiServer:
         self._folder = folder
         self._handler: RequestHandler | None = None
         self._known = HistoryIndex(folder / "conversations.jsonl")
+        self._journal = RequestJournal(folder / "requests.jsonl")
         self.port: int | None = None
         """The port that the server listens on, or None while it does not listen."""
 
     def attach(self, context: GatewayContext, _places: SessionLookup) -> None:
         self._handler = RequestHandler(
-            context, self._known, self._keys, self._model, self._limits, self._picture_hosts
+            context, self._known, self._journal, self._keys, self._model, self._limits, self._picture_hosts
         )
 
     def measure(self, text: str) -> int:
@@ -87,6 +89,7 @@ class ApiServer:
 
         home.make_private_folder(self._folder)
         await asyncio.to_thread(self._known.load)
+        await asyncio.to_thread(handler.conversations.tidy_after_crash, handler.context.db)
         handler.open()
         app = make_application(handler, self._origins)
         serving = asyncio.create_task(

@@ -37,9 +37,9 @@ from hermes.gateway.settings import ResetPolicy
 from hermes.server.api_errors import Refused, bad_request, session_not_found, translate_error
 from hermes.server.api_keys import Person
 from hermes.server.completions import has_usage_option, make_completion, stream_completion
+from hermes.server.conversations.locks import LockedConversation
 from hermes.server.idempotency import HEADER
 from hermes.server.key_limits import LONGEST_QUERY, check_query
-from hermes.server.locks import LockedConversation
 from hermes.server.request_handler import SESSION, RequestHandler
 from hermes.server.sessions_api import find_session, format_row
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from hermes import clock
 from hermes.agent.answer import Answer
@@ -16,7 +16,7 @@ from hermes.agent.models.finish_reasons import normalize_reason
 from hermes.server.api_errors import Refused, bad_request
 from hermes.server.api_keys import Person
 from hermes.server.message_format import NO_TOOLS, RequestMessages, read_messages
-from hermes.server.request_handler import SILENT, RequestHandler, format_event, make_session_headers
+from hermes.server.request_handler import SILENT, RequestHandler, format_event
 from hermes.server.turns import Piece, Turn
 
 DONE = b"data: [DONE]\n\n"
@@ -38,12 +38,14 @@ async def complete(handler: RequestHandler, request: Request, person: Person) ->
 
     streamed, with_usage, messages = await handler.read_body(request, person, parse)
     handler.check_rate(person)
+    mark = await handler.identify_request(request, person, messages, name)
     messages = await handler.inline_pictures(request, person, messages)
-    turn = await handler.begin_turn(person, name, messages)
+    turn = await handler.begin_turn(
+        person, mark, messages, lambda: handler.conversations.open(person, name, messages)
+    )
     if streamed:
         return await stream_completion(handler, request, turn, with_usage)
-    completion = await make_completion(handler, request, turn)
-    return JSONResponse(completion, headers=make_session_headers(turn))
+    return handler.respond(turn, await make_completion(handler, request, turn))
 
 
 async def stream_completion(
@@ -112,6 +114,7 @@ async def _stream_chunks(
     yield chunk({}, _get_finish_reason(answer))
     if with_usage:
         yield format_event({**head, "choices": [], "usage": _format_usage(answer), **format_notes(answer)})
+    handler.confirm_sent(turn)
     yield DONE
 
 

@@ -51,8 +51,7 @@ class RepeatedRequests:
         """
         if key is None:
             return await work()
-        if not key or len(key) > LONGEST_KEY:
-            raise bad_request(f"{HEADER} must have 1 to {LONGEST_KEY} characters", HEADER)
+        check_key(key)
         requests = self._known.setdefault(person, OrderedDict())
         _forget_oldest(requests)
         while (known := requests.get(key)) is not None:
@@ -69,6 +68,12 @@ class RepeatedRequests:
         except BaseException:
             _forget(requests, key, request)
             raise
+
+
+def check_key(key: str | None) -> None:
+    """Raise a 400 error if the client sent an invalid key."""
+    if key is not None and not 0 < len(key) <= LONGEST_KEY:
+        raise bad_request(f"{HEADER} must have 1 to {LONGEST_KEY} characters", HEADER)
 
 
 def _forget(requests: OrderedDict[str, _KnownRequest], key: str, request: _KnownRequest) -> None:

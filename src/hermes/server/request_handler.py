@@ -7,11 +7,11 @@ import json
 import math
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, ParamSpec, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from hermes.agent.answer import Answer
@@ -23,12 +23,13 @@ from hermes.gateway.http.json_body import TooComplex, check_depth, check_value_c
 from hermes.gateway.http.limits import current_guard
 from hermes.server.api_errors import Refused, bad_request
 from hermes.server.api_keys import Keys, Person
-from hermes.server.conversation_match import Conversations
-from hermes.server.history_index import HistoryIndex
-from hermes.server.idempotency import RepeatedRequests
+from hermes.server.conversations.conversation_match import Conversations
+from hermes.server.conversations.history_index import HistoryIndex
+from hermes.server.conversations.locks import ConversationLocks, LockedConversation
+from hermes.server.conversations.request_journal import RequestJournal, RequestMark, make_request_mark
+from hermes.server.idempotency import HEADER, RepeatedRequests, check_key
 from hermes.server.key_limits import Admission, Limits
-from hermes.server.locks import ConversationLocks, LockedConversation
-from hermes.server.message_format import RequestMessages
+from hermes.server.message_format import RequestMessages, encode_canonically
 from hermes.server.pictures import Pictures
 from hermes.server.turns import Piece, Turn
 from hermes.server.workers import Workers
@@ -60,6 +61,7 @@ class RequestHandler:
         self,
         context: GatewayContext,
         index: HistoryIndex,
+        journal: RequestJournal,
         keys: Keys,
         model: str,
         limits: Limits,
@@ -70,9 +72,12 @@ class RequestHandler:
         self._workers = Workers()
         self._pictures = Pictures(picture_hosts, context.settings.largest_attachment_mb)
         self._locks = ConversationLocks(context, index, self._workers)
-        self.conversations = Conversations(self._locks, index)
+        self.conversations = Conversations(self._locks, index, journal)
         self.repeats = RepeatedRequests()
         self._turns: set[Turn] = set()
+        self._in_progress: dict[str, Turn | None] = {}
+        """The marks of the requests with an `Idempotency-Key` that are being answered, each with its turn."""
+        self._writing: set[asyncio.Task[None]] = set()
         self._commands: set[asyncio.Event] = set()
         """The running commands, each as an event that is set when the command ends."""
         self._closing = False
@@ -154,6 +159,8 @@ class RequestHandler:
         name = request.headers.get(SESSION)
         if name is None:
             return None
+        with suppress(UnicodeError):  # headers are read as Latin-1, but clients send UTF-8
+            name = name.encode("latin-1").decode()
         if not name.strip() or len(name) > LONGEST_NAME or CONTROL.search(name):
             raise bad_request(
                 f"{SESSION} must be a name of at most {LONGEST_NAME} characters, on one line", param=SESSION
@@ -162,19 +169,78 @@ class RequestHandler:
 
     # ---------------------------------------------------------------- a turn
 
-    async def begin_turn(self, person: Person, name: str | None, messages: RequestMessages) -> Turn:
-        """Start a turn in the conversation `name`. If `name` is None, use the conversation that the messages
-        extend."""
-        if name is None:
-            return await self.begin_turn_in(self.conversations.open_extended(person, messages))
-        return await self.begin_turn_in(self.conversations.open_named(person, name, messages))
+    async def identify_request(
+        self, request: Request, person: Person, messages: RequestMessages, *details: object
+    ) -> RequestMark:
+        """Return the mark of a request, so that it is recognised if the client repeats it. `details` is what
+        it asks for besides the messages."""
+        key = request.headers.get(HEADER)
+        check_key(key)
 
-    async def begin_turn_in(self, finding: Awaitable[LockedConversation]) -> Turn:
-        locked = await finding
-        if self._closing:
-            await self._locks.leave(locked)
-            raise _refuse_ending()
-        return self.start_turn(locked)
+        def make() -> RequestMark:
+            about = json.dumps([messages.instructions, *details]).encode()
+            sent = encode_canonically([*messages.before, messages.new])
+            return make_request_mark(person, key, about + b"\0" + sent)
+
+        return await self.run_in_thread(person, make)
+
+    async def begin_turn(
+        self,
+        person: Person,
+        mark: RequestMark,
+        messages: RequestMessages,
+        open_conversation: Callable[[], Awaitable[LockedConversation]],
+    ) -> Turn:
+        """Start a turn where an earlier copy of the request was accepted, or else in the conversation that
+        `open_conversation` returns."""
+        running = self._in_progress.get(mark.mark)
+        if mark.mark in self._in_progress and (running is None or not running.ended.is_set()):
+            raise Refused(
+                409,
+                f"the request with this {HEADER} is still being answered",
+                code="request_in_progress",
+                headers={"Retry-After": "1"},
+            )
+        if mark.has_key:
+            self._in_progress[mark.mark] = None
+        try:
+            locked = await self.conversations.open_accepted(person, mark, messages)
+            if locked is None:
+                locked = await open_conversation()
+            try:
+                if self._closing:
+                    raise _refuse_ending()
+                if not locked.is_answered:
+                    locked = await self.conversations.accept(locked, mark)
+            except BaseException:
+                await self._locks.leave(locked)
+                raise
+            turn = self.start_turn(locked)
+        except BaseException:
+            self._in_progress.pop(mark.mark, None)
+            raise
+        if mark.has_key:
+            self._in_progress[mark.mark] = turn
+            turn.task.add_done_callback(lambda _: self._forget_progress(mark.mark, turn))
+        return turn
+
+    def _forget_progress(self, mark: str, turn: Turn) -> None:
+        if self._in_progress.get(mark) is turn:
+            del self._in_progress[mark]
+
+    def confirm_sent(self, turn: Turn) -> None:
+        """Note that the whole answer is being sent. Call this before the last part of the response."""
+        if turn.is_final:
+            self.conversations.finish(turn.locked)
+            task = asyncio.create_task(self.conversations.write_finished(turn.locked))
+            self._writing.add(task)
+            task.add_done_callback(self._writing.discard)
+
+    def respond(self, turn: Turn, body: Mapping[str, Any]) -> Response:
+        """Return the response with a whole answer."""
+        response = JSONResponse(body, headers=make_session_headers(turn))
+        self.confirm_sent(turn)
+        return response
 
     def start_turn(self, locked: LockedConversation) -> Turn:
         """Start a turn in a locked conversation. The turn releases the conversation when it ends."""
@@ -230,7 +296,7 @@ class RequestHandler:
             await asyncio.wait(tasks, timeout=STOPPING_S)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._writing, return_exceptions=True)
 
     def open(self) -> None:
         self._closing = False
@@ -270,7 +336,7 @@ def _parse_body(sent: bytes) -> dict[str, Any]:
 
 
 def make_session_headers(turn: Turn) -> dict[str, str]:
-    return {SESSION: turn.locked.current}
+    return {SESSION: turn.locked.current.encode().decode("latin-1")}
 
 
 def _add_session(failure: Refused, turn: Turn) -> Refused:

@@ -23,9 +23,10 @@ from hermes.message_content import INTERRUPTED, PARTIAL
 from hermes.server.api_errors import Refused, bad_request, response_not_found
 from hermes.server.api_keys import Person
 from hermes.server.completions import format_notes, refuse_tools
-from hermes.server.conversation_match import find_answer
+from hermes.server.conversations.conversation_match import find_answer
+from hermes.server.conversations.locks import LockedConversation
 from hermes.server.message_format import RequestMessages, convert_rows, read_messages
-from hermes.server.request_handler import SILENT, RequestHandler, format_event, make_session_headers
+from hermes.server.request_handler import SILENT, RequestHandler, format_event
 from hermes.server.turns import Piece, Turn
 
 PREFIX, SIGNATURE = "resp_", 32
@@ -47,16 +48,17 @@ async def create_response(handler: RequestHandler, request: Request, person: Per
         raise bad_request(f"a request cannot combine a named session with {other}")
     after = None if previous is None else decode_id(person, previous)
     handler.check_rate(person)
+    mark = await handler.identify_request(request, person, messages, name, previous, keep)
     messages = await handler.inline_pictures(request, person, messages)
-    if after is not None:
-        finding = handler.conversations.continue_after(person, *after, messages, is_temporary=not keep)
-        turn = await handler.begin_turn_in(finding)
-    elif not keep:
-        turn = await handler.begin_turn_in(
-            handler.conversations.begin_new(person, messages, is_temporary=True)
-        )
-    else:
-        turn = await handler.begin_turn(person, name, messages)
+
+    async def open_conversation() -> LockedConversation:
+        if after is not None:
+            return await handler.conversations.continue_after(person, *after, messages, is_temporary=not keep)
+        if not keep:
+            return await handler.conversations.begin_new(person, messages, is_temporary=True)
+        return await handler.conversations.open(person, name, messages)
+
+    turn = await handler.begin_turn(person, mark, messages, open_conversation)
     about = {
         "model": handler.model,
         "created_at": int(clock.now()),
@@ -66,9 +68,11 @@ async def create_response(handler: RequestHandler, request: Request, person: Per
         "store": keep,
     }
     if streamed:
-        return await handler.stream(request, turn, lambda pieces: _stream_events(turn, pieces, about))
+        return await handler.stream(
+            request, turn, lambda pieces: _stream_events(handler, turn, pieces, about)
+        )
     answer = await handler.answer(request, turn)
-    return JSONResponse(_make_completed(turn, answer, about), headers=make_session_headers(turn))
+    return handler.respond(turn, _make_completed(turn, answer, about))
 
 
 async def get_response(handler: RequestHandler, request: Request, person: Person) -> Response:
@@ -150,7 +154,7 @@ def _refuse_unsupported(body: Mapping[str, Any]) -> None:
 
 
 async def _stream_events(
-    turn: Turn, pieces: AsyncIterator[Piece | None], about: Mapping[str, Any]
+    handler: RequestHandler, turn: Turn, pieces: AsyncIterator[Piece | None], about: Mapping[str, Any]
 ) -> AsyncIterator[bytes]:
     number = -1
 
@@ -186,6 +190,7 @@ async def _stream_events(
     status = "incomplete" if cut else "completed"
     item = _make_message(answer.prompt_id, sent_text, status)
     yield format_body("response.output_item.done", output_index=0, item=item)
+    handler.confirm_sent(turn)
     yield format_body(
         f"response.{status}",
         response=_make_response(response_id, about, status, [item], _format_usage(answer))

@@ -5,24 +5,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import suppress
-from typing import NamedTuple
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from typing import Any, NamedTuple
 
 from hermes import clock, secrets
 from hermes.agent.answer import Answer, collect_answer
 from hermes.agent.events import (
     Counted,
     Discarded,
+    Done,
     Event,
     Note,
+    NotStored,
     Recast,
+    Stored,
     TextDelta,
     ThoughtDelta,
 )
 from hermes.gateway.ops.metrics import GatewayMetrics
+from hermes.reasoning import strip_reasoning
 from hermes.server.api_errors import DO_NOT_RETRY, Refused, translate_error
-from hermes.server.locks import ConversationLocks, LockedConversation
+from hermes.server.conversations.locks import ConversationLocks, LockedConversation
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +110,7 @@ class Turn:
     async def _work(self) -> None:
         began, conversation = clock.now(), self.locked.conversation
         try:
-            await collect_answer(conversation.say(self.locked.content), self._publish, self.answer)
+            await collect_answer(self._run(), self._publish, self.answer)
             if self.answer.outcome == "stopped":
                 self.failure = self._describe_stop()
             elif self.answer.failure is not None:
@@ -122,14 +126,34 @@ class Turn:
             )
             self.failure = translate_error(problem)
         finally:
-            await self._locks.leave(self.locked)
-            self._metrics.turns.add(self.answer.outcome)
-            self._metrics.turn_seconds.observe(clock.now() - began)
+            is_unstored = any(isinstance(note, NotStored) for note in self.answer.notes)
+            # A message in the spool is stored later, in this session.
+            await self._locks.leave(self.locked._replace(is_new=self.locked.is_new and not is_unstored))
+            if not self.locked.is_answered:
+                self._metrics.turns.add(self.answer.outcome)
+                self._metrics.turn_seconds.observe(clock.now() - began)
             self._pieces.put_nowait(None)
             self._first_event.set()
             self._first_text.set()
             self.ended.set()
         await conversation.settle()
+
+    async def _run(self) -> AsyncGenerator[Event, None]:
+        """Yield the events of the answer: first those that an earlier copy of the request left in the store,
+        then those of the model."""
+        locked = self.locked
+        for event in replay_answer(locked.stored_answer, is_complete=locked.is_answered):
+            yield event
+        if not locked.is_answered:
+            fields = {} if locked.mark is None else {"platform_message_id": locked.mark}
+            async with aclosing(locked.conversation.say(locked.content, **fields)) as events:
+                async for event in events:
+                    yield event
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the client has no reason to send the request again."""
+        return self.failure is None or self.failure.message == STOPPED_BY_COMMAND
 
     def _describe_stop(self) -> Refused:
         if self._stopping:
@@ -147,3 +171,19 @@ class Turn:
             self._pieces.put_nowait(Piece(text, is_reasoning))
             self._first_text.set()
         self._first_event.set()
+
+
+def replay_answer(rows: Sequence[Mapping[str, Any]], *, is_complete: bool) -> Iterator[Event]:
+    """Yield the events from which the stored rows of an answer were made, without those of tools. Each text
+    is one event."""
+    text, reason = "", None
+    for row in rows:
+        if row["role"] == "assistant":
+            if thought := row["reasoning_content"] or row["reasoning"]:
+                yield ThoughtDelta(str(thought))
+            text, reason = str(strip_reasoning(row["content"], "assistant") or ""), row["finish_reason"]
+            if text:
+                yield TextDelta(text)
+            yield Stored(row["id"], "assistant")
+    if is_complete:
+        yield Done(text, reason)

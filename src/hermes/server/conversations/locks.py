@@ -21,7 +21,7 @@ from hermes.gateway.sessions.daily_limit import find_limit
 from hermes.gateway.sessions.prompt_context import build_session_context_prompt
 from hermes.logs import get_logger
 from hermes.server.api_keys import Person
-from hermes.server.history_index import HistoryIndex
+from hermes.server.conversations.history_index import HistoryIndex
 from hermes.server.message_format import ChatMessage, RequestMessages, convert_rows, encode_canonically
 from hermes.server.workers import Workers
 
@@ -53,6 +53,14 @@ class LockedConversation(NamedTuple):
     """Whether the conversation is moved to the trash when it is released."""
     note: str | None = None
     """A note for the client about this conversation."""
+    is_new: bool = False
+    """Whether this request made the session. The session is deleted if no message is stored in it."""
+    mark: str | None = None
+    """The mark of the request in the request journal. The new message is stored with it."""
+    stored_answer: tuple[dict[str, Any], ...] = ()
+    """The rows of the answer that an earlier copy of the request left in the store."""
+    is_answered: bool = False
+    """Whether `stored_answer` is complete, so that the model is not asked."""
 
     @property
     def current(self) -> str:
@@ -147,9 +155,14 @@ class ConversationLocks:
         return Conversation(store, self._context.agents, scope, surface)
 
     async def leave(self, locked: LockedConversation) -> None:
-        """Release the conversation and update its mark in the history index."""
+        """Release the conversation and update its mark in the history index. Delete a new session in which
+        nothing was stored."""
         try:
-            if locked.is_temporary:
+            if locked.is_new and await self.run_in_thread(
+                locked.person, self.discard_if_empty, locked.current
+            ):
+                pass
+            elif locked.is_temporary:
                 await self.run_in_thread(
                     locked.person, locked.conversation.store.trash_session, locked.current
                 )
@@ -163,6 +176,11 @@ class ConversationLocks:
         finally:
             await locked.conversation.leave()
             del self._working[locked.conversation_id]
+
+    def discard_if_empty(self, session_id: str) -> bool:
+        """Delete a session that has no messages. Return whether it was deleted. Nobody else may work in it."""
+        db = self._context.db
+        return not db.message_count(session_id) and db.delete_session(session_id)
 
     def _update_index(self, locked: LockedConversation) -> None:
         store = locked.conversation.store

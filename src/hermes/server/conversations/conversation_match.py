@@ -12,44 +12,164 @@ Sessions of the API are never reset automatically. The reset settings apply only
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from hermes import errors
+from hermes import clock, errors
 from hermes.conversation.conversation import Conversation
 from hermes.db.scoped_store import ScopedStore
-from hermes.server.api_errors import Refused, response_not_found
+from hermes.db.session_db import SessionDB
+from hermes.logs import get_logger
+from hermes.message_content import INTERRUPTED, PARTIAL
+from hermes.server.api_errors import Refused, bad_request, response_not_found
 from hermes.server.api_keys import Person
-from hermes.server.history_index import HistoryIndex
-from hermes.server.locks import ConversationLocks, LockedConversation, make_mark
+from hermes.server.conversations.history_index import HistoryIndex
+from hermes.server.conversations.locks import ConversationLocks, LockedConversation, make_mark
+from hermes.server.conversations.request_journal import AcceptedRequest, RequestJournal, RequestMark
+from hermes.server.conversations.session_names import find_or_make_session, make_replacement
+from hermes.server.idempotency import HEADER
 from hermes.server.message_format import ChatMessage, RequestMessages, convert_rows
 
-MOST_NAMESAKES = 1000
-"""If a session in the trash has the requested name, a number is added to the name. The number stays below
-this limit."""
+log = get_logger(__name__)
+
 REPLACED = "The session named {name} is in the trash. This continues in a new session, {session}."
 NOTHING = RequestMessages(None, (), ChatMessage("user", ""))
 
 
 class Conversations:
-    def __init__(self, locks: ConversationLocks, index: HistoryIndex) -> None:
-        self._locks, self._index = locks, index
+    def __init__(self, locks: ConversationLocks, index: HistoryIndex, journal: RequestJournal) -> None:
+        self._locks, self._index, self._journal = locks, index, journal
+
+    async def open_accepted(
+        self, person: Person, mark: RequestMark, request: RequestMessages
+    ) -> LockedConversation | None:
+        """Lock the conversation in which this request was accepted before, and find out how far it came.
+        Return None if the request is new, or must be handled as a new one.
+
+        The request is unfinished because the process died, the client left or the model failed. With an
+        `Idempotency-Key` it may also be finished; then its answer is sent again.
+        """
+        known = self._journal.find(mark.mark)
+        if known is None:
+            return None
+        if known.digest != mark.digest:
+            raise bad_request(
+                f"this {HEADER} was sent with another request", HEADER, "idempotency_key_reused"
+            )
+        store = self._locks.get_store(person)
+        session = await self._locks.run_in_thread(person, store.get_session, known.session_id)
+        if known.is_temporary or session is None:
+            return None
+        locked = await (self._locks.lock if mark.has_key else self._locks.lock_if_free)(
+            person, known.session_id, request
+        )
+        if locked is None:
+            return None
+        try:
+            resumed = await self._resume(locked, mark, request)
+            if resumed is not None:
+                await self._locks.update_instructions(resumed, request.instructions)
+                return resumed
+        except BaseException:
+            await self._locks.leave(locked)
+            raise
+        await self._locks.leave(locked)
+        return None
+
+    async def _resume(
+        self, locked: LockedConversation, mark: RequestMark, request: RequestMessages
+    ) -> LockedConversation | None:
+        person, store = locked.person, locked.conversation.store
+        rows = await self._locks.run_in_thread(person, store.follow, locked.conversation_id)
+        places = [at for at, row in enumerate(rows) if row["platform_message_id"] == mark.mark]
+        if not places:  # the process died before it stored the message
+            if convert_rows(rows) not in ((), request.before):
+                return None
+            await self._locks.store_messages(locked, () if rows else request.before)
+            return locked._replace(is_new=not rows)
+        message, following = rows[places[-1]], rows[places[-1] + 1 :]
+        ends = [at for at, row in enumerate(following) if row["role"] == "user"]
+        answer, has_more = tuple(following[: ends[0]] if ends else following), bool(ends)
+        is_answered = _is_complete(answer)
+        if has_more and not (mark.has_key and is_answered):
+            return None
+        if answer and answer[-1]["finish_reason"] in (INTERRUPTED, PARTIAL):
+            live, epoch = locked.conversation.session_id, locked.conversation.epoch
+            await self._locks.run_in_thread(
+                person, lambda: store.rewind_to_message(live, message["id"], lease_epoch=epoch)
+            )
+            return locked
+        return locked._replace(
+            content=None,
+            repeated_message_id=message["id"],
+            stored_answer=answer,
+            is_answered=is_answered,
+        )
+
+    async def accept(self, locked: LockedConversation, mark: RequestMark) -> LockedConversation:
+        """Enter the request in the journal. Call this before its message is stored."""
+        request = AcceptedRequest(
+            locked.person.name,
+            locked.conversation_id,
+            mark.digest,
+            clock.now(),
+            mark.has_key,
+            locked.is_temporary,
+        )
+        await self._locks.run_in_thread(locked.person, self._journal.put, mark.mark, request)
+        return locked._replace(mark=mark.mark)
+
+    def finish(self, locked: LockedConversation) -> None:
+        """Note in memory that the answer is being sent."""
+        if locked.mark is not None:
+            self._journal.finish(locked.mark)
+
+    async def write_finished(self, locked: LockedConversation) -> None:
+        if locked.mark is not None:
+            await self._locks.run_in_thread(
+                locked.person, self._journal.write_finished, locked.mark, locked.conversation_id
+            )
+
+    def tidy_after_crash(self, db: SessionDB) -> None:
+        """Remove what the requests of a killed process left behind: sessions without messages, and
+        conversations that were not to be stored."""
+        self._journal.load()
+        for mark, request in self._journal.list_open():
+            try:
+                exists = db.get_session(request.session_id) is not None
+                if exists and self._locks.discard_if_empty(request.session_id):
+                    exists = False
+                if exists and request.is_temporary:
+                    db.trash_session(request.session_id)
+                if not exists or request.is_temporary:
+                    self._journal.remove(mark)
+            except errors.StoreError as problem:
+                log.warning("session %s could not be tidied: %s", request.session_id, problem)
+
+    async def open(self, person: Person, name: str | None, request: RequestMessages) -> LockedConversation:
+        """Lock the conversation `name`. If `name` is None, lock the one that the messages extend."""
+        if name is None:
+            return await self.open_extended(person, request)
+        return await self.open_named(person, name, request)
 
     async def open_named(self, person: Person, name: str, request: RequestMessages) -> LockedConversation:
-        """Lock the session whose id or client-chosen name is `name`. Create the session if it does not exist.
+        """Lock the session that `name` means: see `session_names`. Create it if it does not exist.
 
         Only the last message of the request is new. The messages before it are stored only if the session is
         empty.
         """
         store = self._locks.get_store(person)
-        session_id, is_another = await self._locks.run_in_thread(person, _open_named, store, name)
-        make = partial(_make_named, store, name)
-        locked = await self._locks.lock(person, session_id, request, make)
+        named = await self._locks.run_in_thread(person, find_or_make_session, store, name)
+        make = partial(make_replacement, store, name)
+        if named.is_new:
+            locked = await self._lock_new(person, named.session_id, request, make)
+        else:
+            locked = await self._locks.lock(person, named.session_id, request, make)
         try:
-            rows = await self._locks.run_in_thread(person, store.follow, session_id)
+            rows = await self._locks.run_in_thread(person, store.follow, named.session_id)
             messages = convert_rows(rows)
-            if is_another and not rows:
+            if named.is_replacement and not rows:
                 locked = locked._replace(note=REPLACED.format(name=name, session=locked.conversation_id))
             if messages and messages[-1] == request.new:
                 locked = _mark_repeated(locked, rows)
@@ -100,7 +220,7 @@ class Conversations:
                 branch = await self._locks.run_in_thread(
                     person, partial(store.branch, *answered.end, end_parent=False)
                 )
-                locked = await self._locks.lock(person, branch, request)
+                locked = await self._lock_new(person, branch, request)
                 locked = locked._replace(is_temporary=is_temporary)
                 await self._locks.store_messages(locked, request.before)
             elif answered.since:
@@ -183,6 +303,21 @@ class Conversations:
             await self._locks.leave(locked)  # this updates the mark of the conversation in the index
         return None
 
+    async def _lock_new(
+        self,
+        person: Person,
+        session_id: str,
+        request: RequestMessages,
+        make_session: Callable[[], str] | None = None,
+    ) -> LockedConversation:
+        """Lock a session that this request made. If that fails, delete the session."""
+        try:
+            locked = await self._locks.lock(person, session_id, request, make_session)
+        except BaseException:
+            await self._locks.run_in_thread(person, self._locks.discard_if_empty, session_id)
+            raise
+        return locked._replace(is_new=True)
+
     async def begin_new(
         self, person: Person, request: RequestMessages, *, is_temporary: bool = False
     ) -> LockedConversation:
@@ -190,7 +325,7 @@ class Conversations:
         store = self._locks.get_store(person)
         origin = person.source.to_dict()
         session_id = await self._locks.run_in_thread(person, lambda: store.create_session(origin=origin))
-        locked = await self._locks.lock(person, session_id, request)
+        locked = await self._lock_new(person, session_id, request)
         locked = locked._replace(is_temporary=is_temporary)
         try:
             await self._locks.store_messages(locked, request.before)
@@ -239,19 +374,12 @@ def _mark_repeated(locked: LockedConversation, rows: Sequence[dict[str, Any]]) -
     return locked._replace(content=None, repeated_message_id=message_ids[-1])
 
 
-def _make_named(store: ScopedStore, name: str) -> str:
-    return _open_named(store, name)[0]
-
-
-def _open_named(store: ScopedStore, name: str) -> tuple[str, bool]:
-    """Return the session named `name`, and whether it replaces a session in the trash. Create the session if
-    it is missing."""
-    if store.get_session(name) is not None:
-        return name, False
-    is_trashed = store.get_session(name, include_trashed=True) is not None
-    for number in range(1, MOST_NAMESAKES):  # a session in the trash is not restored by its name
-        try:
-            return store.create_session(name if number == 1 else f"{name}.{number}"), is_trashed or number > 1
-        except errors.SessionInTrash:
-            continue
-    raise Refused(409, "too many sessions of this name are in the trash", code="session_in_trash")
+def _is_complete(answer: Sequence[dict[str, Any]]) -> bool:
+    """Return whether these rows end with an answer to the person, and not with a tool call or its result."""
+    last = answer[-1] if answer else None
+    return (
+        last is not None
+        and last["role"] == "assistant"
+        and not last["tool_calls"]
+        and last["finish_reason"] not in (INTERRUPTED, PARTIAL)
+    )
