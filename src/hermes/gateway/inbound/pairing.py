@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import hmac
 import json
-import os
 import re
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hermes import audit_log, caller, clock, errors, home
-from hermes.atomic_files import lock_private_folder, replace_file, write_new_file
+from hermes import audit_log, caller, clock, errors
+from hermes.atomic_files import lock_private_folder, replace_file
 from hermes.clock import RecentEvents
+from hermes.gateway.ops.file_signature import FileSignature
 from hermes.logs import get_logger
 
 FILE = "pairing.json"
@@ -39,9 +39,6 @@ TRIES = 5
 """Maximum number of wrong codes of one person in an hour. Further codes are refused without a check."""
 
 _log = get_logger(__name__)
-KEY_NAME = "seal.key"
-KEY_BYTES = 32
-KEY_CREATED = "seal.created"
 
 
 class Paired(NamedTuple):
@@ -336,73 +333,3 @@ def _describe_people(people: list[Paired]) -> str:
     return ", ".join(
         f"{person.platform}:{person.user_id}{' (owner)' if person.owner else ''}" for person in people
     )
-
-
-class FileSignature:
-    """A seal for a file in the home folder: HMAC-SHA256 over its content, with a random key in
-    `<home>/seal.key`.
-
-    The key is read once and then kept in memory, so that replacing both the key and the file does not deceive
-    a running gateway. Every process that can read the key can create a seal. The sandbox prevents tools from
-    reading the key.
-    """
-
-    def __init__(self, purpose: str) -> None:
-        self._purpose = purpose
-        """Part of the signed data, so that the seal of one file is not valid for another."""
-        self._key: bytes | None = None
-
-    @property
-    def path(self) -> Path:
-        return home.get_hermes_home() / KEY_NAME
-
-    def has_key(self) -> bool:
-        return self._key is not None or os.path.lexists(self.path)
-
-    def was_ever_made(self) -> bool:
-        """Return whether there is a key, or the audit log shows that there was one."""
-        return self.has_key() or any(entry.get("action") == KEY_CREATED for entry in audit_log.read())
-
-    def hold_key(self) -> bytes:
-        """Return the key. The first call reads or creates it."""
-        if self._key is None:
-            if not self.has_key():
-                self._make_key()
-            self._key = self._read_key()
-        return self._key
-
-    def compute(self, content: Mapping[str, Any]) -> str:
-        """Return the HMAC of a JSON-serialisable value. With it, changes made by other programs are
-        detected."""
-        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        return hmac.digest(self.hold_key(), f"{self._purpose}\n{canonical}".encode(), "sha256").hex()
-
-    def matches(self, content: Mapping[str, Any], seal: object) -> bool:
-        """Return whether the seal is valid for the content. Always False if there is no key."""
-        if not self.has_key() or not isinstance(seal, str):
-            return False
-        return hmac.compare_digest(self.compute(content).encode(), seal.encode(errors="replace"))
-
-    def _make_key(self) -> None:
-        home.make_private_folder(self.path.parent)
-        try:
-            with write_new_file(self.path, replace=False) as file:
-                file.write(secrets.token_hex(KEY_BYTES).encode() + b"\n")
-        except FileExistsError:  # another process was first
-            return
-        audit_log.record(KEY_CREATED)
-
-    def _read_key(self) -> bytes:
-        try:
-            descriptor = home.open_private_file(self.path, os.O_RDONLY)
-            with os.fdopen(descriptor, "rb") as file:
-                key = bytes.fromhex(file.read(4 * KEY_BYTES).decode("ascii"))
-        except OSError as problem:
-            raise errors.BadConfig(f"{self.path} cannot be used: {problem.strerror}") from problem
-        except ValueError:
-            key = b""
-        if len(key) != KEY_BYTES:
-            raise errors.BadConfig(
-                f"{self.path} has no valid key; delete it, then `hermes gateway pair --accept` makes a new one"
-            )
-        return key
