@@ -301,7 +301,9 @@ def _resolve_paths(paths: Iterable[Path]) -> list[Path]:
 
 
 def _is_below(path: Path, folders: Iterable[Path]) -> bool:
-    return any(path.is_relative_to(folder) for folder in folders)
+    """Return whether a path is one of the folders or below one. This is faster than `is_relative_to` for each folder: a
+    command is checked against hundreds of them."""
+    return not {path, *path.parents}.isdisjoint(folders)
 
 
 def _find_holder(path: Path, folders: Iterable[Path]) -> Path:

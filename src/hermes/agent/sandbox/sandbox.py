@@ -287,8 +287,9 @@ def _link_paths() -> Iterator[str]:
 
 def _mask_paths(view: View) -> Iterator[str]:
     """Yield options that cover each hidden path in a visible folder with an empty mount."""
-    for path in sorted(view.hidden):
-        if any(path.is_relative_to(other) for other in view.hidden if other != path):
+    hidden = set(view.hidden)
+    for path in sorted(hidden):
+        if not hidden.isdisjoint(path.parents):
             continue  # a parent folder is masked
         if not any(path.is_relative_to(folder) for folder in view.readable):
             continue
@@ -329,20 +330,21 @@ def _make_rules(view: View, *, read_only: bool) -> Iterator[tuple[Path, str]]:
         yield Path(device), "write"
     for folder in READ_ONLY_FOLDERS:
         yield Path(folder), "read"
+    around_hidden = {folder for path in view.hidden for folder in (path, *path.parents)}
     for path in view.system:
-        yield from _exclude_hidden(path, view)
+        yield from _exclude_hidden(path, view, around_hidden)
     yield view.temporary, "write"
     for path in view.readable:
         if path not in view.system and path != view.temporary:
             yield path, "write" if path in view.writable and not read_only else "read"
 
 
-def _exclude_hidden(path: Path, view: View) -> Iterator[tuple[Path, str]]:
-    """Yield the rule for a folder. If the folder contains a hidden path, yield rules for its other entries
-    instead."""
+def _exclude_hidden(path: Path, view: View, around_hidden: set[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield the rule for a folder. If the folder contains a hidden path (`around_hidden`), yield rules for its
+    other entries instead."""
     if view.is_hidden(path):
         return
-    if not any(hidden.is_relative_to(path) for hidden in view.hidden):
+    if path not in around_hidden:
         yield path, "read"
         return
     yield path, "list"
@@ -352,7 +354,7 @@ def _exclude_hidden(path: Path, view: View) -> Iterator[tuple[Path, str]]:
         return
     for entry in entries:
         if not entry.is_symlink():
-            yield from _exclude_hidden(entry, view)
+            yield from _exclude_hidden(entry, view, around_hidden)
 
 
 # ---------------------------------------------------------------- Seatbelt
