@@ -120,6 +120,6 @@ def test_examples_grow_with_the_tier(monkeypatch: pytest.MonkeyPatch) -> None:
     for tier in TIERS:
         monkeypatch.setenv(tiers.PROFILE, tier)
         counts.append(tiers.scale_examples(150))
-    assert counts == [5, 25, 150]
+    assert counts == [5, 12, 150]
     monkeypatch.setenv(tiers.PROFILE, "fast")
     assert tiers.scale_examples(10) == 1

@@ -21,7 +21,7 @@ from typing import Literal, get_args
 
 Tier = Literal["fast", "test", "full"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
-EXAMPLES: dict[Tier, int] = {"fast": 10, "test": 50, "full": 300}
+EXAMPLES: dict[Tier, int] = {"fast": 10, "test": 25, "full": 300}
 """The number of examples for a property test that does not set its own."""
 PROFILE = "HYPOTHESIS_PROFILE"
 """The environment variable with the tier that determines the number of examples. `--tier` sets the variable;

@@ -140,6 +140,7 @@ def test_they_write_in_turn(store: Path, old: Path) -> None:
         assert first.call("check") == second.call("check") == []
 
 
+@pytest.mark.full
 def test_they_write_at_once(store: Path, old: Path) -> None:
     with ExitStack() as stack:
         versions = {

@@ -45,34 +45,15 @@ def rows(letters: SessionDB) -> list[dict[str, Any]]:
     return [row for number in range(7) for row in letters.get_messages(f"s{number}") if row["active"]]
 
 
+USUAL_QUERIES = ("x*", "ki* common", "foo-b*", "odd OR k*", "c* NOT odd", "q* common")
+MORE_QUERIES = (
+    *("c*", "k*", "y*", "q*", "z*", "e*", "st*", "common c*", "e* common", "common foo-b*"),
+    *("common NOT e*", "(e* odd", "k* c*", "rare c* OR x*"),
+)
+
+
 @pytest.mark.parametrize(
-    "query",
-    [
-        *(
-            "c*",
-            "k*",
-            "y*",
-            "x*",
-            "q*",
-            "z*",
-            "e*",
-            "st*",
-            "ki* common",
-            "common c*",
-            "e* common",
-            "q* common",
-        ),
-        *(
-            "common foo-b*",
-            "foo-b*",
-            "odd OR k*",
-            "c* NOT odd",
-            "common NOT e*",
-            "(e* odd",
-            "k* c*",
-            "rare c* OR x*",
-        ),
-    ],
+    "query", [*USUAL_QUERIES, *(pytest.param(query, marks=pytest.mark.full) for query in MORE_QUERIES)]
 )
 def test_it_finds_what_the_oracle_finds(letters: SessionDB, rows: list[dict[str, Any]], query: str) -> None:
     different = {row["content"]: row for row in rows}

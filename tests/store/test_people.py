@@ -335,16 +335,19 @@ def secrets(db: SessionDB) -> dict[str, str]:
     return add_secrets(db)
 
 
-@pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("whose", ["bob", "room", "local"])
 def test_not_yours_is_told_like_not_found(
-    db: SessionDB, ann: ScopedStore, secrets: dict[str, str], verb: str, whose: str
+    db: SessionDB, ann: ScopedStore, secrets: dict[str, str], whose: str
 ) -> None:
     before = db.export_session(secrets[whose])
-    foreign = outcome(VERBS[verb], ann, secrets[whose])
-    assert foreign == outcome(VERBS[verb], ann, "no-such-session")
-    assert "secret" not in foreign.replace("secret title", "")
-    assert db.export_session(secrets[whose]) == before
+    wrong: dict[str, str] = {}
+    for name, verb in VERBS.items():
+        foreign = outcome(verb, ann, secrets[whose])
+        is_like_not_found = foreign == outcome(verb, ann, "no-such-session")
+        is_silent = "secret" not in foreign.replace("secret title", "")
+        if not (is_like_not_found and is_silent and db.export_session(secrets[whose]) == before):
+            wrong[name] = foreign
+    assert wrong == {}
 
 
 PRINCIPALS = [ANN, BOB, ANN_IN_ROOM, BOB_IN_ROOM, ANN_IN_THREAD, ANN_ELSEWHERE]

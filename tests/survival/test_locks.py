@@ -75,7 +75,14 @@ def test_a_raw_read_in_the_process_loses_nothing(home: Path, killed: bool, befor
 
 
 @ENDINGS
-@pytest.mark.parametrize("before", [0, 3, 120], ids=["none", "few", "checkpointed"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(0, id="none", marks=pytest.mark.full),
+        pytest.param(3, id="few", marks=pytest.mark.full),
+        pytest.param(120, id="checkpointed"),
+    ],
+)
 @pytest.mark.parametrize("stays", [False, True], ids=["log-gone", "log-replaced"])
 def test_without_the_lock_the_inode_of_the_log_saves_the_rows(
     home: Path, killed: bool, before: int, stays: bool

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from hermes_state import SessionDB
 from tests.store.test_people import ANN, VERBS, add_secrets, outcome
 
 
-@pytest.mark.parametrize("verb", sorted(VERBS))
-def test_not_yours_costs_what_not_found_costs(db: SessionDB, verb: str) -> None:
+def test_not_yours_costs_what_not_found_costs(db: SessionDB) -> None:
     """The same statements run for a session of another person and for one that does not exist, so timing does
     not reveal which case it is."""
     ann, secrets = db.scoped(ANN), add_secrets(db)
     ann.list_sessions_rich()  # the first use creates the scoped connection
-    outcome(VERBS[verb], ann, "somebody-else")  # indexes any messages that are not indexed yet
     ran: list[str] = []
 
     def note(_cursor: Any, sql: str, _bindings: Any) -> bool:
@@ -24,15 +20,19 @@ def test_not_yours_costs_what_not_found_costs(db: SessionDB, verb: str) -> None:
         return True
 
     engine: Any = db._engine
-    traced = [engine._connections.connection, *engine._connections.readers.get_idle()]
-    asked = []
-    for session_id in (secrets["bob"], "no-such-session"):
-        ran.clear()
-        for connection in traced:
-            connection.exec_trace = note
-        outcome(VERBS[verb], ann, session_id)
-        for connection in traced:
-            connection.exec_trace = None
-        asked.append(list(ran))
-    assert asked[0]
-    assert asked[0] == asked[1]
+    different: dict[str, list[list[str]]] = {}
+    for name, verb in VERBS.items():
+        outcome(verb, ann, "somebody-else")  # indexes any messages that are not indexed yet
+        traced = [engine._connections.connection, *engine._connections.readers.get_idle()]
+        asked = []
+        for session_id in (secrets["bob"], "no-such-session"):
+            ran.clear()
+            for connection in traced:
+                connection.exec_trace = note
+            outcome(verb, ann, session_id)
+            for connection in traced:
+                connection.exec_trace = None
+            asked.append(list(ran))
+        if not asked[0] or asked[0] != asked[1]:
+            different[name] = asked
+    assert different == {}
