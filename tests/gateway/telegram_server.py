@@ -376,10 +376,14 @@ class TelegramServer:
         `answer`."""
         self._shut_out[chat.id] = answer
 
-    def migrate(self, chat: Chat) -> Chat:
-        """Migrate a group to a supergroup. Return the supergroup, which is a different chat."""
+    def migrate(self, chat: Chat, by: Person | None = None) -> Chat:
+        """Migrate a group to a supergroup. Return the supergroup, which is a different chat. If `by` is set,
+        both chats get a service message of that person."""
         grown = self.group(str(chat.title))
         self._moved[chat.id] = grown.id
+        if by is not None:
+            self.say(by, chat=chat, more={"migrate_to_chat_id": grown.id})
+            self.say(by, chat=grown, more={"migrate_from_chat_id": chat.id})
         return grown
 
     # Results

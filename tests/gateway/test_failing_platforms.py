@@ -13,7 +13,7 @@ from hermes.gateway.inbound.received_files import incoming_folder
 from hermes.gateway.outbound import delivery
 from hermes.gateway.outbound.delivery import UNKNOWN
 from hermes.gateway.platforms.telegram.adapter import Telegram
-from hermes.gateway.settings import PlatformSettings
+from hermes.gateway.settings import Keying, PlatformSettings
 from hermes_state import SessionDB
 from tests.gateway.local_gateway import LocalGateway, settings_of
 from tests.gateway.telegram_server import (
@@ -171,3 +171,32 @@ async def test_a_long_answer_of_ten_parts_is_sent_in_parts(server: TelegramServe
         await gateway.quiet()
     assert len(server.sent) == 9
     assert not any(message.file for message in server.sent)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("announced", [False, True])
+async def test_a_group_that_becomes_a_supergroup_keeps_its_conversation(
+    server: TelegramServer, tmp_path: Path, announced: bool, shared: bool
+) -> None:
+    """Telegram tells it in a message, and with the refusal of the next message to the old chat."""
+    alice, group = server.person("Alice"), server.group("Friends", basic=True)
+    keying = Keying(group_sessions_per_user=not shared)
+    async with WireGateway(server, tmp_path, keying=keying) as gateway:
+        server.say(alice, f"@{BOT_NAME} hold apple", chat=group)
+        await gateway.holds("apple")
+        grown = server.migrate(group, alice if announced else None)
+        gateway.let_go("apple")
+        await gateway.until(lambda: gateway.shown(grown))
+        [session] = gateway.db.list_sessions_rich()
+        await gateway.until(lambda: gateway.db.routing.list_routes()[0].chat_id == str(grown.id))
+        server.say(alice, f"@{BOT_NAME} hello", chat=grown)
+        await gateway.until(lambda: len(gateway.shown(grown)) == 2)
+        assert "hold apple" in str(gateway.brain.requests[-1].messages)
+        assert [row["id"] for row in gateway.db.list_sessions_rich()] == [session["id"]]
+        server.say(alice, f"/sessions@{BOT_NAME}", chat=grown)
+        await gateway.until(lambda: len(gateway.shown(grown)) == 3)
+        assert "apple" in gateway.shown(grown)[2]
+        await gateway.restart()
+        server.say(alice, f"@{BOT_NAME} again", chat=grown)
+        await gateway.until(lambda: len(gateway.shown(grown)) == 4)
+        assert "hold apple" in str(gateway.brain.requests[-1].messages)

@@ -486,3 +486,38 @@ def test_the_clocks_of_chats_say_when_a_person_last_spoke(sessions: SessionDB) -
     sessions.append_message("a", "user", "hello", timestamp=100.0)
     sessions.append_message("a", "assistant", "hi", timestamp=200.0)
     assert [tuple(clock) for clock in sessions.routing.list_clocks()] == [("k", "telegram", "dm", "", 100.0)]
+
+
+def test_a_chat_with_another_id_keeps_its_key_its_session_and_its_waiting_messages(db: SessionDB) -> None:
+    room, grown = (Principal("telegram", chat=chat, chat_type="group") for chat in ("-100", "-200"))
+    session = db.scoped(room).create_session(shared=True)
+    db.append_message(session, "user", "hello")
+    db.routing.route("old", *GROUP, session)
+    db.inbox.accept("old", "telegram", {"text": "waits"}, "1")
+    assert db.routing.change_chat_id("telegram", "-100", "-200") == ["old"]
+    assert db.routing.find(*GROUP) is None
+    found = db.routing.find("telegram", "group", "-200")
+    assert found is not None
+    assert (found.session_key, found.session_id) == ("old", session)
+    assert [entry.session_key for entry in db.inbox.list_waiting()] == ["old"]
+    assert (row(db, session)["chat_id"], row(db, session)["owner"]) == ("-200", grown.room)
+    assert db.scoped(grown).get_session(session) is not None
+    assert db.routing.change_chat_id("telegram", "-100", "-200") == []
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_conversation_that_began_under_the_new_id_is_kept_if_it_has_messages(
+    sessions: SessionDB, used: bool
+) -> None:
+    db = sessions
+    db.append_message("a", "user", "before")
+    db.routing.route("old", *GROUP, "a")
+    db.routing.route("new", "telegram", "group", "-200", "", "", "b")
+    db.inbox.accept("new", "telegram", {"text": "waits"}, "1")
+    if used:
+        db.append_message("b", "user", "since")
+    assert db.routing.change_chat_id("telegram", "-100", "-200") == ([] if used else ["old"])
+    found = db.routing.find("telegram", "group", "-200")
+    assert found is not None
+    assert found.session_id == ("b" if used else "a")
+    assert [entry.session_key for entry in db.inbox.list_waiting()] == [found.session_key]

@@ -163,6 +163,18 @@ class StandardAgentProvider:
             await self._model.close()
 
 
+def move_person_folder(owner: str, new_owner: str) -> None:
+    """Give the memory and the skills of an owner to another owner. Nothing changes if the new owner has a
+    folder."""
+    old, new = _person_folder(owner), _person_folder(new_owner)
+    if old.is_dir() and not new.exists():
+        old.rename(new)
+
+
+def _person_folder(owner: str) -> Path:
+    return home.get_hermes_home() / "people" / sha256(owner.encode()).hexdigest()[:24]
+
+
 def make_person_folder(owner: str) -> Path:
     """Create and return the folder for the memory and the skills of a person or a room.
 
@@ -173,6 +185,6 @@ def make_person_folder(owner: str) -> Path:
         raise errors.make_error(
             errors.InvalidArgument, "the owner is empty; only a person or a room can have a folder"
         )
-    folder = home.get_hermes_home() / "people" / sha256(owner.encode()).hexdigest()[:24]
+    folder = _person_folder(owner)
     home.make_private_folder(folder)
     return folder

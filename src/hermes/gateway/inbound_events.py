@@ -139,6 +139,8 @@ class Event(NamedTuple):
     of the message that has the button."""
     files: tuple[RemoteFile, ...] = ()
     """Files that are not fetched yet."""
+    moves_to: str | None = None
+    """The new id of the chat, if the platform has replaced the id. The event has no other content."""
 
     @property
     def message_id(self) -> str | None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from hermes import clock, errors, secrets
 from hermes.clock import RecentEvents
+from hermes.conversation.agents import move_person_folder
 from hermes.gateway.adapter import FetchesFiles, Receipt
 from hermes.gateway.commands import command_table
 from hermes.gateway.commands.command_table import FoundCommand
@@ -23,12 +24,15 @@ from hermes.gateway.inbound.mailbox import MOST_TRIES, Mailbox
 from hermes.gateway.inbound.message_processor import BROKEN
 from hermes.gateway.inbound_events import Event, OfferedFile, RemoteFile, Source
 from hermes.gateway.outbound.delivery import OutgoingMessage
+from hermes.gateway.sessions.session_keys import make_room
 from hermes.gateway.sessions.session_lookup import SessionLookup, restore_source
 
 log = logging.getLogger(__name__)
 
 MOST_IDLE = 2_000
 """If there are this many mailboxes, idle ones are dropped."""
+MOVE_S = 60.0
+"""How long a moved chat waits for its running answer, in seconds."""
 TOO_MANY = "◌ That is more than {most} messages a minute; this one was dropped. Please wait a moment."
 WELCOME = "✓ Welcome. You have access now; `/help` lists the commands."
 
@@ -44,7 +48,10 @@ class Router:
         began = clock.now()
         event = event._replace(source=event.source.storable)
         try:
-            receipt = await self._check_admission(event, offered)
+            if event.moves_to is not None:
+                receipt: Receipt | None = await self._move_chat(event.source, event.moves_to)
+            else:
+                receipt = await self._check_admission(event, offered)
             if receipt is None:
                 source = await self._lookup.resolve_private_source(event.source)
                 resolved = event._replace(source=source)
@@ -136,6 +143,30 @@ class Router:
         self.mailbox(key, source).handle_arrival(event, command)
         return Receipt("accepted", key)
 
+    async def _move_chat(self, source: Source, new_id: str) -> Receipt:
+        """Continue the conversations of a chat whose id the platform has replaced."""
+        context, moved = self._context, source._replace(chat_id=new_id)
+        here = [
+            mailbox
+            for mailbox in self._mailboxes.values()
+            if mailbox.chat.is_shared
+            and mailbox.chat.source[:2] == source[:2]  # the owner of its conversation changes
+        ]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MOVE_S):
+                await asyncio.gather(*(mailbox.wait_until_idle() for mailbox in here))
+        keys = await asyncio.to_thread(
+            context.db.routing.change_chat_id, source.platform, source.chat_id, new_id
+        )
+        await asyncio.to_thread(move_person_folder, make_room(source).room, make_room(moved).room)
+        if context.platform(source.platform).home_channel == source.chat_id:
+            key = f"platforms.{source.platform}.home_channel"
+            await asyncio.to_thread(context.store_setting, key, new_id)
+        self._lookup.forget_chats()
+        for key in keys:
+            self.forget(key)
+        return Receipt("ignored")
+
     async def _run_at_once(self, event: Event, command: FoundCommand) -> Receipt:
         source = event.source
         key = await self._lookup.find_key(source)
@@ -167,6 +198,9 @@ class Router:
     # ---------------------------------------------------------------- mailboxes
 
     def mailbox(self, key: str, source: Source) -> Mailbox:
+        known = self._mailboxes.get(key)
+        if known is not None and known.is_idle and known.chat.source.chat_id != source.chat_id:
+            del self._mailboxes[key]  # the chat has moved, and its scope with it
         if key not in self._mailboxes:
             if len(self._mailboxes) >= MOST_IDLE:
                 for old in [name for name, mailbox in self._mailboxes.items() if mailbox.is_idle][

@@ -92,6 +92,11 @@ class SessionLookup:
         """Forget the owners of private chats. Called after a conversation changed its owner."""
         self._private.clear()
 
+    def forget_chats(self) -> None:
+        """Forget the keys of chats. Called after a chat got another id."""
+        self._keys.clear()
+        self._private.clear()
+
     async def ensure_key(self, source: Source) -> str:
         """Return the key of a chat. Create its session if there is none."""
         chat = make_chat(source, self._keying)

@@ -16,6 +16,7 @@ from hermes.store.chats import origins
 from hermes.store.chats.origins import Chat
 from hermes.store.content import decode_document, encode_document
 from hermes.store.engine import Access, Reader, Row, Writer
+from hermes.store.people import Principal
 from hermes.store.sessions.lineage import find_tip
 from hermes.store.sessions.messages import check_fence
 from hermes.store.sessions.owners import give_conversation
@@ -83,6 +84,12 @@ REKEY = (
         AND i.platform_message_id = inbox.platform_message_id)""",
     "UPDATE outbox SET session_key = ? WHERE session_key = ?",
 )
+IN_CHAT = (
+    "SELECT session_key, chat_type, thread_id, participant FROM routing WHERE platform = ? AND chat_id = ?"
+)
+CHANGE_CHAT_ID = "UPDATE routing SET chat_id = ?, updated_at = ? WHERE session_key = ?"
+CHANGE_ORIGIN = "UPDATE sessions SET chat_id = ? WHERE source = ? AND chat_id = ?"
+OF_OWNER = "SELECT id FROM sessions WHERE owner = ?"
 
 
 class Route(NamedTuple):
@@ -280,6 +287,39 @@ class Routing:
             return _require_route(writer.row(BY_CHAT, *chat))
 
         return self._engine.write(work)
+
+    def change_chat_id(self, platform: str, chat_id: str, new_chat_id: str) -> list[str]:
+        """Give a chat another id, because its platform did so. Return the keys of its routes.
+
+        The keys stay the same. The conversations that everybody in the chat shares now belong to the chat
+        with the new id. A chat with the new id that already has a conversation with messages keeps it.
+        """
+        source, old = check_source(platform), require_text("chat_id", chat_id)
+        new, at = require_text("new_chat_id", new_chat_id), clock.now()
+
+        def work(writer: Writer) -> list[str]:
+            derived.settle(writer)
+            rows = writer.rows(IN_CHAT, source, old)
+            keys = []
+            for key, chat_type, thread, participant in rows:
+                taken = writer.value(KEY_OF, source, chat_type, new, thread, participant)
+                if taken is not None:
+                    if not writer.value(IS_EMPTY, writer.value(SESSION_OF, taken)):
+                        continue
+                    writer.run(REMOVE, taken)
+                    for sql in REKEY:
+                        writer.run(sql, key, taken)
+                writer.run(CHANGE_CHAT_ID, new, at, key)
+                keys.append(str(key))
+            writer.run(CHANGE_ORIGIN, new, source, old)
+            for thread in {"", *(row[2] for row in rows)}:
+                before, after = (Principal(source, chat=chat, thread=thread).room for chat in (old, new))
+                for (session_id,) in writer.rows(OF_OWNER, before):
+                    give_conversation(writer, session_id, after)
+            derived.refresh(writer)
+            return keys
+
+        return self._engine.write(work, share=False)
 
     def update(self, session_key: str, entry: Mapping[str, Any]) -> Route | None:
         """Replace the entry of a chat. Return None if there is no such chat."""

@@ -56,11 +56,14 @@ from hermes.gateway.platform_options import read_options
 from hermes.gateway.platforms.telegram.declaration import TelegramOptions
 from hermes.gateway.platforms.telegram.formatting import LONGEST, count_units, render_html, visible_text
 from hermes.gateway.platforms.telegram.update_queues import Accept, UpdateQueues
-from hermes.gateway.platforms.telegram.updates import GENERAL, UpdateReader
+from hermes.gateway.platforms.telegram.updates import GENERAL, UpdateReader, make_move
 from hermes.gateway.platforms.telegram.webhook_updates import Webhook
 from hermes.gateway.settings import PlatformSettings
+from hermes.logs import get_logger
 from hermes.secrets import redact
 from hermes.text import replace_surrogates
+
+LOG = get_logger(__name__)
 
 # Without this setting, the library emits a deprecation warning for each rate limit.
 os.environ.setdefault("PTB_TIMEDELTA", "true")
@@ -118,6 +121,9 @@ class Telegram:
             )
         self._offset: int | None = None
         self._moved: dict[str, str] = {}
+        """The new ids of groups that became supergroups."""
+        self._receive: Receive | None = None
+        self._reporting: set[asyncio.Task[None]] = set()
 
     def measure(self, text: str) -> int:
         return count_units(text)
@@ -130,12 +136,16 @@ class Telegram:
         with _translate_errors("connect", repeatable=True):
             me = await self._bot.get_me()
         reader = UpdateReader(me, self._fetch, everything=self._everything)
+        self._receive = receive
 
         async def accept(album: Sequence[Update]) -> None:
             if (pressed := album[0].callback_query) is not None:
                 await self._accept_choice(pressed, reader, receive)
                 return
             messages = [update.effective_message for update in album if update.effective_message]
+            if messages and (move := reader.read_move(messages[0])) is not None:
+                await receive(move, ())
+                return
             edited = bool(album[0].edited_message or album[0].edited_channel_post)
             read = reader.read(messages, edited=edited) if messages else None
             if read:
@@ -293,6 +303,7 @@ class Telegram:
         return str(topic.message_thread_id)
 
     async def close(self) -> None:
+        await asyncio.gather(*self._reporting)
         await self._request.shutdown()
 
     async def _write_formatted(self, to: Source, text: str, write: Callable[..., Awaitable[Done]]) -> Done:
@@ -312,7 +323,7 @@ class Telegram:
                 if has_moved:
                     raise
                 chat, has_moved = str(moved.new_chat_id), True
-                self._moved[to.chat_id] = chat
+                self._note_move(to.chat_id, chat)
             except BadRequest as error:
                 if mode is None or "can't parse entities" not in error.message.lower():
                     raise
@@ -323,8 +334,22 @@ class Telegram:
         try:
             return await call(self._moved.get(to.chat_id, to.chat_id))
         except ChatMigrated as moved:
-            self._moved[to.chat_id] = str(moved.new_chat_id)
+            self._note_move(to.chat_id, str(moved.new_chat_id))
             return await call(self._moved[to.chat_id])
+
+    def _note_move(self, old: str, new: str) -> None:
+        """Remember the new id of a chat, and report it to the gateway. The delivery does not wait for that."""
+        self._moved[old] = new
+        if self._receive is not None:
+            task = asyncio.create_task(self._report_move(self._receive, old, new))
+            self._reporting.add(task)
+            task.add_done_callback(self._reporting.discard)
+
+    async def _report_move(self, receive: Receive, old: str, new: str) -> None:
+        try:
+            await receive(make_move(old, new), ())
+        except Exception as error:  # noqa: BLE001 - reported again by Telegram's own message
+            LOG.warning("a Telegram group became a supergroup, which was not stored: %s", redact(str(error)))
 
 
 def _topic_number(to: Source) -> int | None:

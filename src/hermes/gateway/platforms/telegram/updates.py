@@ -71,6 +71,14 @@ class UpdateReader:
             self._make_source(message), text, when.timestamp(), (), _find_quote(message), edits
         ), files
 
+    def read_move(self, message: Message) -> Event | None:
+        """Return the event of a group that became a supergroup, which has another id. Telegram tells this
+        in both chats."""
+        old, new = message.chat.id, message.migrate_to_chat_id
+        if message.migrate_from_chat_id is not None:
+            old, new = message.migrate_from_chat_id, message.chat.id
+        return None if new is None else make_move(str(old), str(new))
+
     def read_choice(self, pressed: CallbackQuery) -> Event | None:
         """Return the event for a button that was pressed below one of the bot's messages."""
         message, person = pressed.message, pressed.from_user
@@ -162,6 +170,10 @@ class UpdateReader:
         self, kind: str, name: str, media_type: str, size: int | None, file_id: str
     ) -> OfferedFile:
         return OfferedFile(kind, name, media_type, size, partial(self._fetch, file_id), {"file_id": file_id})
+
+
+def make_move(old: str, new: str) -> Event:
+    return Event(Source("telegram", old, chat_type="group"), "", clock.now(), moves_to=new)
 
 
 def _chat_type(chat: Chat) -> str:
