@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hermes.gateway.app import Gateway
+from hermes.gateway.inbound import albums
 from hermes.gateway.inbound.received_files import incoming_folder
 from hermes.gateway.outbound import delivery
 from hermes.gateway.outbound.delivery import UNKNOWN
@@ -28,18 +29,25 @@ from tests.gateway.telegram_server import (
     TelegramServer,
     too_many,
 )
+from tests.ports import reserve_port
 
 
 class WireGateway(LocalGateway):
     """A gateway that is connected to a `TelegramServer` by HTTP."""
 
-    def __init__(self, server: TelegramServer, folder: Path, **settings: Any) -> None:
+    def __init__(
+        self,
+        server: TelegramServer,
+        folder: Path,
+        options: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
         super().__init__(settings_of(**settings))
-        self.server, self._folder = server, folder
+        self.server, self._folder, self._options = server, folder, options or {}
 
     async def _start(self) -> None:
         self.db = SessionDB(spool=True)
-        more = {"bot_token": self.server.token, "base_url": self.server.base_url}
+        more = {"bot_token": self.server.token, "base_url": self.server.base_url, **self._options}
         adapter = Telegram(PlatformSettings("telegram", more=more), self._folder)
         self.app = Gateway(self.db, self.settings, {"telegram": adapter}, self.agents())
         await self.app.start()
@@ -200,3 +208,61 @@ async def test_a_group_that_becomes_a_supergroup_keeps_its_conversation(
         server.say(alice, f"@{BOT_NAME} again", chat=grown)
         await gateway.until(lambda: len(gateway.shown(grown)) == 4)
         assert "hold apple" in str(gateway.brain.requests[-1].messages)
+
+
+@pytest.mark.parametrize("webhook", [False, True])
+async def test_an_album_that_arrives_in_several_polls_is_one_message(
+    server: TelegramServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, webhook: bool
+) -> None:
+    monkeypatch.setattr(albums, "PAUSE_S", 2.0)
+    alice, group, album = server.person("Alice"), server.group("Friends"), {"media_group_id": "77"}
+    more = {}
+    if webhook:
+        port = reserve_port()
+        more = {
+            "webhook_url": f"http://127.0.0.1:{port}/in",
+            "webhook_secret": "abc",
+            "webhook_port": str(port),
+        }
+    async with WireGateway(
+        server, tmp_path, options=more, messages_per_minute=1, platform={"busy": "interrupt"}
+    ) as gateway:
+        server.say(
+            alice, f"@{BOT_NAME} which?", chat=group, document=("a.txt", "text/plain", b"one"), more=album
+        )
+        await server.until_acknowledged()
+        second = server.say(alice, chat=group, document=("b.txt", "text/plain", b"two"), more=album)
+        await server.until_acknowledged()
+        server.say(alice, chat=group, document=("c.txt", "text/plain", b"three"), more=album)
+        await gateway.until(lambda: gateway.shown(group))
+        server.deliver(second)
+        await server.until_acknowledged()
+        await gateway.quiet()
+        [request] = gateway.brain.requests
+    text = str(request.messages[-1]["content"])
+    assert [text.count(word) for word in ("which?", "one", "two", "three")] == [1, 1, 1, 1]
+    assert len(gateway.shown(group)) == 1
+
+
+async def test_parts_of_an_album_survive_a_restart(
+    server: TelegramServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(albums, "PAUSE_S", 60.0)
+    monkeypatch.setattr(albums, "LONGEST_S", 60.0)
+    alice, album = server.person("Alice"), {"media_group_id": "77"}
+    async with WireGateway(server, tmp_path, drain_seconds=0.1) as gateway:
+        server.say(alice, document=("a.txt", "text/plain", b"one"), more=album)
+        server.say(alice, "which?", document=("b.txt", "text/plain", b"two"), more=album)
+        await server.until_acknowledged()
+        server.say(alice, document=("c.txt", "text/plain", b"three"), more=album)
+        await server.until_acknowledged()
+        await gateway.until(
+            lambda: any(entry.state == "working" for entry in gateway.db.inbox.list_waiting())
+        )
+        monkeypatch.setattr(albums, "PAUSE_S", 0.0)
+        await gateway.restart()
+        await gateway.until(lambda: gateway.shown(alice))
+        await gateway.quiet()
+        [request] = gateway.brain.requests
+    text = str(request.messages[-1]["content"])
+    assert [text.count(word) for word in ("which?", "one", "two", "three")] == [1, 1, 1, 1]

@@ -139,6 +139,8 @@ class Event(NamedTuple):
     of the message that has the button."""
     files: tuple[RemoteFile, ...] = ()
     """Files that are not fetched yet."""
+    album: str | None = None
+    """The id of the album, if the platform delivers the files of one message one by one."""
     moves_to: str | None = None
     """The new id of the chat, if the platform has replaced the id. The event has no other content."""
 
@@ -175,6 +177,7 @@ class Event(NamedTuple):
                 data["reply_to"],
                 data["edits"],
                 files=tuple(RemoteFile(**file) for file in data.get("files", ())),
+                album=data.get("album"),
             )
         except (KeyError, TypeError, AttributeError) as problem:
             raise errors.make_error(errors.InvalidArgument, f"not a stored message: {problem!r}") from None

@@ -80,6 +80,8 @@ class Mailbox:
         if command is not None:
             if command.stops:
                 self.chat.conversation.stop()
+        elif event.album is not None and self._entry and self._entry.event.get("album") == event.album:
+            pass  # a part of the message that is being processed
         elif busy == "interrupt" or (event.edits is not None and event.edits == working_on):
             self.chat.conversation.stop()
         elif busy == "steer" and event.edits is None and self.chat.working_since is not None:

@@ -22,6 +22,7 @@ from hermes.gateway.commands import command_table
 from hermes.gateway.commands.command_table import FoundCommand
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.inbound import inbox_recovery, received_files
+from hermes.gateway.inbound.albums import collect_album
 from hermes.gateway.inbound.chat_approvals import RESTARTED, STOPPED
 from hermes.gateway.inbound.chat_state import Chat
 from hermes.gateway.inbound_events import Event, original_message_id
@@ -70,7 +71,8 @@ class MessageProcessor:
                     await self._answer(entry, await self.make_content(event))
             else:
                 await chat.resets.reset_if_due(at)
-                await self._answer(entry, await self.make_content(event))
+                album = await collect_album(self._context.db, entry, event)
+                await self._answer(entry, await self.make_content(album))
         except errors.StoreError:
             raise
         except errors.HermesError as problem:

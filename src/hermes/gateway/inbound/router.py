@@ -42,6 +42,7 @@ class Router:
         self._context, self._lookup = context, lookup
         self._mailboxes: dict[str, Mailbox] = {}
         self._broken = RecentEvents(clock.HOUR)
+        self._albums = RecentEvents(clock.MINUTE)
 
     async def receive(self, event: Event, offered: Sequence[OfferedFile] = ()) -> Receipt:
         """Accept a message, as `adapter.Receive` specifies."""
@@ -84,12 +85,17 @@ class Router:
             return Receipt("unauthorised")  # a stranger gets no reply, and nothing of the message is stored
         if not event.text.strip() and not offered:
             return Receipt("ignored")
+        album, now = f"{source.platform}:{source.chat_id}:{event.album}", clock.now()
+        if event.album is not None and self._albums.count(album, now):
+            return None  # the parts of an album count as one message
         is_allowed, should_notify = self._context.access.check_rate(source)
         if not is_allowed:
             if should_notify:
                 most = self._context.settings.messages_per_minute
                 await self._notify(source, TOO_MANY.format(most=most), f"limited:{minute_key(source)}")
             return Receipt("limited")
+        if event.album is not None:
+            self._albums.add(album, now)
         return None
 
     async def _handle_failure(self, event: Event, problem: Exception) -> Receipt:

@@ -9,7 +9,7 @@ must not keep it longer than the conversation exists.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from hermes import clock
@@ -52,6 +52,10 @@ ACCEPTED_ALREADY = """SELECT id FROM inbox WHERE session_key = ? AND platform = 
 CLAIM = """UPDATE inbox SET state = 'working', epoch = ?, session_id = coalesce(?, session_id), changed_at = ?
     WHERE id = ?"""
 FINISH = "UPDATE inbox SET state = ?, event_json = ?, changed_at = ? WHERE id = ?"
+# The ids stay, so that the message is recognised if it is delivered again.
+ABSORB = """UPDATE inbox SET state = 'done', event_json = '{}', changed_at = ?
+    WHERE id = ? AND session_key = ? AND state = 'queued'"""
+SET_EVENT = "UPDATE inbox SET event_json = ?, changed_at = ? WHERE id = ?"
 FORGET = "DELETE FROM inbox WHERE state IN ('done', 'failed') AND changed_at < ?"
 
 
@@ -135,6 +139,34 @@ class Inbox:
 
         # Not repeatable: after an uncertain commit another process may have claimed the entry.
         return self._engine.write(work, repeatable=False)
+
+    def absorb(
+        self,
+        entry_id: int,
+        event: Mapping[str, Any],
+        others: Iterable[int],
+        lease_epoch: int | None = None,
+    ) -> bool:
+        """Replace the message of a claimed entry by `event`, which includes those of the queued entries
+        `others`. These are then done. Return False if the entry was not claimed."""
+        text, at, absorbed = encode_document("event", event), clock.now(), list(others)
+        epoch = check_optional_integer("lease_epoch", lease_epoch)
+
+        def work(writer: Writer) -> bool:
+            row = writer.row(BY_ID, entry_id)
+            entry = None if row is None else _make_entry(row)
+            if entry is None or entry.state != "working":
+                return False
+            if epoch != entry.epoch:
+                raise build_lease_lost(entry.session_id)
+            if epoch is not None:
+                require_epoch(writer, entry.session_id, epoch)
+            writer.run(SET_EVENT, text, at, entry_id)
+            for other in absorbed:
+                writer.run(ABSORB, at, other, entry.session_key)
+            return True
+
+        return self._engine.write(work)
 
     def complete(self, entry_id: int, lease_epoch: int | None = None) -> bool:
         """Mark an entry as done. Return False if the entry does not exist or was not claimed."""

@@ -18,6 +18,7 @@ GENERAL = "1"
 for no other topic."""
 
 LONGEST_AUTHOR = 60
+MOST_ALBUMS = 500
 _MEDIA = (
     ("animation", "video", "mp4", "video/mp4"),  # before the document, which Telegram sends too
     ("document", "file", "bin", "application/octet-stream"),
@@ -48,6 +49,8 @@ class UpdateReader:
         self._fetch = fetch
         self._everything = everything
         self._topics: dict[tuple[int, str], str] = {}
+        self._albums: dict[str, None] = {}
+        """The last albums that were sent to the bot. Later parts may arrive in other polls."""
 
     def read(
         self, album: Sequence[Message], *, edited: bool = False
@@ -63,12 +66,25 @@ class UpdateReader:
         if not (text or files) or not _is_from_a_person(message) or any(part.to_another for part in texts):
             return None
         to_all = self._everything or message.chat.type == ChatType.PRIVATE
+        group = message.media_group_id
+        # Only one part of an album has the caption with the address.
+        to_all = to_all or (group is not None and group in self._albums)
         if not (to_all or any(part.to_us for part in texts) or self._is_answer(message)):
             return None
+        if group is not None:
+            self._albums[group] = None
+            if len(self._albums) > MOST_ALBUMS:
+                del self._albums[next(iter(self._albums))]
         when = (message.edit_date if edited else None) or message.date
         edits = str(message.message_id) if edited else None
         return Event(
-            self._make_source(message), text, when.timestamp(), (), _find_quote(message), edits
+            self._make_source(message),
+            text,
+            when.timestamp(),
+            (),
+            _find_quote(message),
+            edits,
+            album=None if edited else group,
         ), files
 
     def read_move(self, message: Message) -> Event | None:

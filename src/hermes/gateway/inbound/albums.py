@@ -1,0 +1,63 @@
+"""Albums: files that a person sent together, and that the platform delivers one by one.
+
+Each part is in the inbox before it is acknowledged, so none is lost. The first part waits for the others and
+takes them over in one transaction. Then the album is one message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from hermes import clock, errors
+from hermes.gateway.inbound_events import Event
+
+if TYPE_CHECKING:
+    from hermes.db.session_db import SessionDB
+    from hermes.store.chats.inbox import InboxEntry
+
+PAUSE_S, LONGEST_S = 1.0, 5.0
+"""Seconds after the last part without another part, and in all, after which an album is complete."""
+
+
+async def collect_album(db: SessionDB, entry: InboxEntry, event: Event) -> Event:
+    """Wait for the other parts of an album, and return the album as one message. Any other message is returned
+    at once."""
+    if event.album is None:
+        return event
+    until = entry.received_at + LONGEST_S
+    while True:
+        parts = await asyncio.to_thread(_find_parts, db, entry, event)
+        latest = max((part.received_at for part, _ in parts), default=entry.received_at)
+        pause = min(latest + PAUSE_S, until) - clock.now()
+        if pause <= 0:
+            break
+        await asyncio.sleep(pause)
+    if not parts:
+        return event
+    album = merge_parts([event, *(part for _, part in parts)])
+    ids = [part.id for part, _ in parts]
+    await asyncio.to_thread(db.inbox.absorb, entry.id, album.to_dict(), ids, entry.epoch)
+    return album
+
+
+def merge_parts(parts: list[Event]) -> Event:
+    """Return one message with the texts and files of all parts."""
+    return parts[0]._replace(
+        text="\n".join(part.text for part in parts if part.text),
+        attachments=tuple(file for part in parts for file in part.attachments),
+        files=tuple(file for part in parts for file in part.files),
+        reply_to=next((part.reply_to for part in parts if part.reply_to), None),
+    )
+
+
+def _find_parts(db: SessionDB, entry: InboxEntry, event: Event) -> list[tuple[InboxEntry, Event]]:
+    found = []
+    for other in db.inbox.list_waiting(entry.session_key):
+        with suppress(errors.InvalidArgument):
+            if other.state == "queued" and other.event.get("album") == event.album:
+                part = Event.from_dict(other.event)
+                if part.edits is None and part.source.participant == event.source.participant:
+                    found.append((other, part))
+    return found
