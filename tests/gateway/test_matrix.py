@@ -252,6 +252,30 @@ async def test_a_new_version_of_a_message(people: People, gateways: Gateways) ->
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
+async def test_a_deleted_message_is_told(people: People, gateways: Gateways, encrypted: bool) -> None:
+    alice, bob = await people("alice"), await people("bob")
+    gateway = await gateways.started(allow_all=True)
+    room = await _group(gateways, alice, bob, encrypted=encrypted)
+    first = await bob.say(room, "one", mentions=(gateways.user_id,))
+    second = await bob.say(room, "two", mentions=(gateways.user_id,))
+    assert [(await gateway.hears()).text for _ in range(2)] == ["one", "two"]
+    await bob.client.room_redact(room, first)  # its author
+    event = await gateway.hears()
+    assert (event.removes, event.edits, event.text) == (True, first, "")
+    assert (event.source.chat_id, event.source.user_id) == (room, bob.user_id)
+    await gateway.stop()
+    await alice.client.room_redact(room, second)  # a moderator, while the gateway is away
+    gateway = await gateways.started(allow_all=True)
+    while (event := await gateway.hears()).edits != second:
+        pass  # what was not yet saved as accepted comes again
+    assert (event.removes, event.source.user_id) == (True, bob.user_id)
+    sent = str(await gateway.adapter.send(event.source, "ours", idempotency_key="1"))
+    await alice.client.room_redact(room, sent)
+    await bob.say(room, "three", mentions=(gateways.user_id,))
+    assert (await gateway.hears()).text == "three"
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
 async def test_a_file_is_sent_once(people: People, gateways: Gateways, encrypted: bool) -> None:
     alice = await people("alice")
     gateway = await gateways.started()

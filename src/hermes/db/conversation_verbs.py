@@ -184,6 +184,27 @@ class ConversationVerbs(Handle):
 
         return Rewinds(self._write_access(session_id)).rewind_to(session_id, user_message_id, lease_epoch)
 
+    def redact_message(
+        self,
+        session_id: str,
+        platform_message_id: str,
+        separator: str = ":edit:",
+        *,
+        lease_epoch: int | None = None,
+    ) -> list[str]:
+        """Remove a message that its author deleted on its platform, with all its versions. It cannot be
+        restored. Return the ids of the sessions that contained it, in the conversation or the chat of the
+        session.
+
+        If it is the last message of a person, the answer to it is deleted too. The id of a version is the id
+        of the message, the separator and any suffix.
+        """
+        from hermes.store.sessions.redaction import Redactions
+
+        return Redactions(self._write_access(session_id)).redact(
+            session_id, platform_message_id, separator, lease_epoch
+        )
+
     def restore_rewound(self, session_id: str, since_id: int = 0, *, lease_epoch: int | None = None) -> int:
         """Restore the rewound messages whose id is `since_id` or higher. Return their number."""
         from hermes.store.sessions.rewind import Rewinds

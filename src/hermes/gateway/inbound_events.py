@@ -139,6 +139,8 @@ class Event(NamedTuple):
     of the message that has the button."""
     files: tuple[RemoteFile, ...] = ()
     """Files that are not fetched yet."""
+    removes: bool = False
+    """Whether the message `edits` was deleted by its author. The event then has no text."""
     album: str | None = None
     """The id of the album, if the platform delivers the files of one message one by one."""
     moves_to: str | None = None
@@ -152,6 +154,8 @@ class Event(NamedTuple):
             return f"choice:{self.chosen}"
         if self.edits is None:
             return self.source.message_id
+        if self.removes:
+            return f"{self.edits}{VERSION}removed"
         # Edit times have a resolution of seconds, so a hash of the text tells quick edits apart.
         version = sha256(self.text.encode("utf-8", "replace")).hexdigest()[:8]
         return f"{self.edits}{VERSION}{self.sent_at:.0f}:{version}"
@@ -178,6 +182,7 @@ class Event(NamedTuple):
                 data["edits"],
                 files=tuple(RemoteFile(**file) for file in data.get("files", ())),
                 album=data.get("album"),
+                removes=data.get("removes", False),
             )
         except (KeyError, TypeError, AttributeError) as problem:
             raise errors.make_error(errors.InvalidArgument, f"not a stored message: {problem!r}") from None

@@ -267,6 +267,14 @@ class Chat:
     async def post(self, text: str, idempotency_key: str, *, silent: bool = False) -> None:
         await self.prepare_post(text, idempotency_key, silent=silent)()
 
+    def remove_transcripts(self, session_ids: Sequence[str]) -> None:
+        """Remove the transcripts of sessions from which a message was deleted. They are written again from
+        the store."""
+        folder = self._context.db.db_path.parent / "sessions"
+        for session_id in session_ids:
+            if "/" not in session_id:
+                (folder / f"{session_id}.jsonl").unlink(missing_ok=True)
+
     async def take_unknown(self) -> str | None:
         return await self._context.delivery.take_unknown(self.key)
 

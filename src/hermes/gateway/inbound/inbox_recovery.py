@@ -1,5 +1,5 @@
 """Recovery of messages that may already be in the conversation: a process ended while it processed the
-message, or the message is a new version of an earlier one.
+message, or the message is a new version of an earlier one, or deletes it.
 
 Every stored message carries the id of its inbox entry, so the conversation shows how far processing came.
 """
@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from hermes import reasoning
-from hermes.gateway.inbound_events import original_message_id
+from hermes.gateway.inbound_events import VERSION, original_message_id
 
 if TYPE_CHECKING:
     from hermes.gateway.inbound.chat_state import Chat
@@ -63,6 +63,17 @@ async def take_back_edited(chat: Chat, message_id: str, *, again: bool) -> bool:
     exported = await asyncio.to_thread(store.export_session, session_id) or {"messages": []}
     versions = [row for row in exported["messages"] if _is_version_of(row, message_id)]
     return bool(versions) and not any(row["active"] for row in versions)
+
+
+async def remove_deleted(chat: Chat, message_id: str) -> None:
+    """Remove a message that its author deleted from the conversation and from its copies. If it was the last
+    message, its answer is removed too."""
+    store, session_id, epoch = chat.store, chat.session_id, chat.epoch
+    assert session_id is not None
+    changed = await asyncio.to_thread(
+        lambda: store.redact_message(session_id, message_id, VERSION, lease_epoch=epoch)
+    )
+    await asyncio.to_thread(chat.remove_transcripts, changed)
 
 
 def _is_version_of(row: Row, message_id: str) -> bool:

@@ -82,7 +82,9 @@ class Mailbox:
                 self.chat.conversation.stop()
         elif event.album is not None and self._entry and self._entry.event.get("album") == event.album:
             pass  # a part of the message that is being processed
-        elif busy == "interrupt" or (event.edits is not None and event.edits == working_on):
+        elif (busy == "interrupt" and not event.removes) or (
+            event.edits is not None and event.edits == working_on
+        ):
             self.chat.conversation.stop()
         elif busy == "steer" and event.edits is None and self.chat.working_since is not None:
             self._steering.add(task := asyncio.create_task(self._steer()))

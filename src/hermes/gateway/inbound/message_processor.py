@@ -59,11 +59,13 @@ class MessageProcessor:
         try:
             chat.note_speaker(event.source)
             command = None if event.edits is not None else command_table.find_command(event.text)
-            chat.conversation.expect(command is None)
+            chat.conversation.expect(command is None and not event.removes)
             if command is not None:
                 await self._run_command(entry, event, command)
             elif entry.again and (followed := await inbox_recovery.find_following(chat, entry)) is not None:
                 await self._resume(entry, followed)
+            elif event.edits is not None and event.removes:
+                await inbox_recovery.remove_deleted(chat, event.edits)
             elif event.edits is not None:
                 if not await self._is_outdated(entry, event.edits) and await inbox_recovery.take_back_edited(
                     chat, event.edits, again=entry.again

@@ -22,7 +22,7 @@ from hermes.gateway.context import GatewayContext
 from hermes.gateway.inbound import received_files
 from hermes.gateway.inbound.mailbox import MOST_TRIES, Mailbox
 from hermes.gateway.inbound.message_processor import BROKEN
-from hermes.gateway.inbound_events import Event, OfferedFile, RemoteFile, Source
+from hermes.gateway.inbound_events import VERSION, Event, OfferedFile, RemoteFile, Source
 from hermes.gateway.outbound.delivery import OutgoingMessage
 from hermes.gateway.sessions.session_keys import make_room
 from hermes.gateway.sessions.session_lookup import SessionLookup, restore_source
@@ -51,6 +51,8 @@ class Router:
         try:
             if event.moves_to is not None:
                 receipt: Receipt | None = await self._move_chat(event.source, event.moves_to)
+            elif event.removes:
+                receipt = await self._accept_removal(event)
             else:
                 receipt = await self._check_admission(event, offered)
             if receipt is None:
@@ -147,6 +149,34 @@ class Router:
         if entry is None:
             return Receipt("duplicate", key)
         self.mailbox(key, source).handle_arrival(event, command)
+        return Receipt("accepted", key)
+
+    async def _accept_removal(self, event: Event) -> Receipt:
+        """Accept that a person deleted one of their messages. Nobody needs access for that. A message that
+        was never accepted is ignored."""
+        db, source, message = self._context.db, event.source, event.edits
+        assert message is not None
+        known = await asyncio.to_thread(db.inbox.find_key, source.platform, message)
+        route = None if known is None else await asyncio.to_thread(db.routing.get, known)
+        if route is None:  # the inbox remembers messages for some days only
+            route = await asyncio.to_thread(
+                lambda: db.routing.find_by_origin(
+                    source.platform, source.chat_id, participant=source.participant
+                )
+            )
+        if route is None or route.chat_id != source.chat_id:
+            return Receipt("ignored")
+        key = route.session_key
+        await asyncio.to_thread(db.inbox.withdraw, key, message, VERSION)
+        # The platform does not say in which thread the deleted message was. The route does.
+        chat = await asyncio.to_thread(restore_source, db, route, self._context.settings.keying)
+        event = event._replace(source=chat._replace(message_id=message))
+        entry = await asyncio.to_thread(
+            db.inbox.accept, key, source.platform, event.to_dict(), event.message_id
+        )
+        if entry is None:
+            return Receipt("duplicate", key)
+        self.mailbox(key, event.source).handle_arrival(event, None)
         return Receipt("accepted", key)
 
     async def _move_chat(self, source: Source, new_id: str) -> Receipt:

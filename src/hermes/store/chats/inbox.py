@@ -23,7 +23,7 @@ from hermes.store.arguments import (
 from hermes.store.chats.leases import ROOT, build_lease_lost, find_live_lease, require_epoch
 from hermes.store.content import decode_document, encode_document
 from hermes.store.engine import Access, Reader, Row, Writer
-from hermes.store.sessions.sessions import check_new_source
+from hermes.store.sessions.sessions import check_new_source, check_source
 
 LONGEST_ERROR = 500
 WHY = "hermes:error"
@@ -52,6 +52,12 @@ ACCEPTED_ALREADY = """SELECT id FROM inbox WHERE session_key = ? AND platform = 
 CLAIM = """UPDATE inbox SET state = 'working', epoch = ?, session_id = coalesce(?, session_id), changed_at = ?
     WHERE id = ?"""
 FINISH = "UPDATE inbox SET state = ?, event_json = ?, changed_at = ? WHERE id = ?"
+KEY_OF_MESSAGE = (
+    "SELECT session_key FROM inbox WHERE platform = ? AND platform_message_id = ? ORDER BY id DESC LIMIT 1"
+)
+WITHDRAW = """UPDATE inbox SET state = 'done', event_json = '{}', changed_at = ?
+    WHERE session_key = ? AND state <> 'done' AND state = 'queued' AND (platform_message_id = ?
+        OR substr(platform_message_id, 1, ?) = ?)"""
 # The ids stay, so that the message is recognised if it is delivered again.
 ABSORB = """UPDATE inbox SET state = 'done', event_json = '{}', changed_at = ?
     WHERE id = ? AND session_key = ? AND state = 'queued'"""
@@ -139,6 +145,25 @@ class Inbox:
 
         # Not repeatable: after an uncertain commit another process may have claimed the entry.
         return self._engine.write(work, repeatable=False)
+
+    def find_key(self, platform: str, platform_message_id: str) -> str | None:
+        """Return the key of the chat in which a message was accepted. None if it is unknown or too old."""
+        source, message = check_source(platform), require_text("platform_message_id", platform_message_id)
+        with self._engine.read() as reader:
+            key = reader.value(KEY_OF_MESSAGE, source, message)
+        return None if key is None else str(key)
+
+    def withdraw(self, session_key: str, platform_message_id: str, separator: str) -> int:
+        """Take back a message that is not processed yet, with its edited versions, whose ids continue with
+        `separator`. Return the number of entries."""
+        key, message = (
+            require_text("session_key", session_key),
+            require_text("platform_message_id", platform_message_id),
+        )
+        version = message + separator
+        return self._engine.write(
+            lambda writer: writer.run(WITHDRAW, clock.now(), key, message, len(version), version)
+        )
 
     def absorb(
         self,

@@ -87,7 +87,7 @@ class Rewinds:
                 if writer.run(TAKE_BACK, at, message_id, session_id):
                     writer.run(NOTE_TAKEN, message_id)
             writer.run(COUNT_REWIND, session_id)
-            _recount_session(writer, session_id)
+            recount_session(writer, session_id)
             return {
                 "rewound_count": len(going),
                 "target_message": decode_row(writer, row),
@@ -110,7 +110,7 @@ class Rewinds:
                 carried_context.carry_messages(writer, session_id, carried + back)
             writer.run(NOTE_GIVEN, session_id, since)
             writer.run(GIVE_BACK, session_id, since)
-            _recount_session(writer, session_id)
+            recount_session(writer, session_id)
             return len(set(carried_context.list_live_ids(writer, session_id)) - before)
 
         return self._engine.write(work, share=False, repeatable=False)
@@ -139,7 +139,7 @@ class Rewinds:
                     writer.run(NOTE_TAKEN, message_id)
             writer.run(NOTE_GIVEN_SINCE, session_id, since)
             writer.run(GIVE_BACK_SINCE, session_id, since)
-            _recount_session(writer, session_id)
+            recount_session(writer, session_id)
             return len(set(carried_context.list_live_ids(writer, session_id)) - before)
 
         return self._engine.write(work, share=False, repeatable=False)
@@ -195,7 +195,8 @@ def _find_last_rewind(reader: Reader, session_id: str) -> float | None:
     return since
 
 
-def _recount_session(writer: Writer, session_id: str) -> None:
+def recount_session(writer: Writer, session_id: str) -> None:
+    """Update the counters and the derived columns of a session whose messages have changed."""
     carried_context.recount_messages(writer, session_id)
     writer.run(derived.NOTE, session_id)
     derived.refresh(writer)

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nio import AsyncClient, MatrixRoom, RoomMessage
+from nio import AsyncClient, MatrixRoom, RedactionEvent, RoomMessage
 
 from hermes.gateway.adapter import AdapterError, Capabilities, Receive, Undeliverable, Unreachable
 from hermes.gateway.inbound_events import Event, Source
@@ -138,9 +138,11 @@ class Matrix:
         async def forget(room_id: str) -> None:
             rooms.forget(room_id)
 
-        async def hand_over(room_id: str, message: RoomMessage) -> None:
+        async def hand_over(room_id: str, message: RoomMessage | RedactionEvent) -> None:
             room = self._require_client().rooms.get(room_id)
-            if room is not None:
+            if isinstance(message, RedactionEvent):
+                await self._hand_over_redaction(room_id, message, receive)
+            elif room is not None:
                 await self._hand_over(room, message, rooms, receive)
 
         for room_id in result.left:
@@ -191,6 +193,17 @@ class Matrix:
         receipt = await receive(event, files)
         if receipt.state in _KNOWN:
             await rooms.accept_invitations_of(message.sender)
+
+    async def _hand_over_redaction(self, room_id: str, redaction: RedactionEvent, receive: Receive) -> None:
+        """Report a deleted message. Its author or a moderator of the room deleted it."""
+        deleted = redaction.redacts
+        before = await self._look_up(room_id, deleted)
+        if before is None or before.content or before.sender == self._require_client().user_id:
+            return  # the homeserver did not accept the deletion, or the message is ours
+        self._state.waiting.pop(deleted, None)
+        source = Source(self.name, room_id, chat_type="group", user_id=before.sender, message_id=deleted)
+        at = redaction.server_timestamp / 1000
+        await receive(Event(source, "", at, edits=deleted, removes=True), ())
 
     async def _is_meant(
         self, room_id: str, content: events.RoomText, replied: _ReferredMessage | None, names: list[str]

@@ -16,6 +16,7 @@ from nio import (
     InviteInfo,
     MegolmEvent,
     MessageDirection,
+    RedactionEvent,
     RoomInfo,
     RoomMessage,
     SyncResponse,
@@ -45,8 +46,8 @@ _MOST_PAGES = 50
 class SyncResult(NamedTuple):
     since: str
     """The position of the next sync. It is stored after the gateway has accepted all messages."""
-    messages: list[tuple[str, RoomMessage]]
-    """Pairs of room id and message, in order within each room, without the bot's own messages."""
+    messages: list[tuple[str, RoomMessage | RedactionEvent]]
+    """Pairs of room id and message or deletion, in order within each room, without those of the bot."""
     decrypted: list[str]
     """The ids of events that no longer wait for a key."""
     invitations: dict[str, InviteInfo]
@@ -86,14 +87,14 @@ class SyncReader:
 
     async def _collect_messages(
         self, room_id: str, info: RoomInfo, since: str
-    ) -> list[tuple[str, RoomMessage]]:
+    ) -> list[tuple[str, RoomMessage | RedactionEvent]]:
         events, us = list(info.timeline.events), self._client.user_id
         if info.timeline.limited and not any(is_beginning(event, us) for event in events):
             events = await self._fetch_missed(room_id, info.timeline.prev_batch, since) + events
         first = next((at for at in reversed(range(len(events))) if is_beginning(events[at], us)), -1)
         messages = []
         for event in events[first + 1 :]:
-            if _is_message(event) and event.sender != us:
+            if (_is_message(event) or isinstance(event, RedactionEvent)) and event.sender != us:
                 messages.append((room_id, event))
             elif isinstance(event, MegolmEvent) and event.sender != us:
                 await self._wait_for_key(room_id, event)
@@ -134,10 +135,11 @@ class SyncReader:
             except AdapterError as error:
                 log.info("%s", error)
 
-    def _take_decrypted(self) -> tuple[list[tuple[str, RoomMessage]], list[str]]:
+    def _take_decrypted(self) -> tuple[list[tuple[str, RoomMessage | RedactionEvent]], list[str]]:
         """Return the messages whose key has arrived, and the ids of all events that no longer wait for a
         key."""
-        messages, event_ids = [], []
+        messages: list[tuple[str, RoomMessage | RedactionEvent]] = []
+        event_ids = []
         self._taken &= self._state.waiting.keys()
         for event_id, source in self._state.waiting.items():
             event = Event.parse_event(source)

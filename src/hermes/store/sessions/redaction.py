@@ -1,0 +1,84 @@
+"""Redaction: removal of one message, because its author deleted it on its platform. It cannot be restored.
+
+If it is the last message of a person, it is deleted with everything after it, which answers it. An older message
+keeps its place, because answers follow it, but a note replaces its content and its attachments. This applies to
+every version of the message, in each session of the chat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hermes.store.arguments import check_optional_integer, require_text
+from hermes.store.engine import Access, Writer
+from hermes.store.sessions import blobs, carried_context
+from hermes.store.sessions.messages import check_fence
+from hermes.store.sessions.rewind import FROM_PERSON, NOTE_TAKEN, recount_session
+
+REMOVED = "[This message was deleted by its author.]"
+
+# A version of an edited message has the id of the message and a suffix after a separator.
+VERSIONS = """SELECT m.id, m.session_id FROM messages m JOIN sessions s ON s.id = m.session_id
+    JOIN sessions here ON here.id = ?
+    WHERE (s.root_id = here.root_id OR (s.source = here.source AND s.session_key = here.session_key))
+    AND m.role = 'user' AND (m.platform_message_id = ? OR substr(m.platform_message_id, 1, ?) = ?)"""
+SHOWN = "SELECT hash FROM blob_refs WHERE message_id = ?"
+OVERWRITE = "UPDATE messages SET content = ?, content_kind = 'text' WHERE id = ?"
+DELETE = "DELETE FROM messages WHERE id = ? AND session_id = ?"
+
+
+class Redactions:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def redact(
+        self, session_id: str, platform_message_id: str, separator: str, lease_epoch: int | None = None
+    ) -> list[str]:
+        """Remove a message of the conversation or the chat of a session. Return the ids of the sessions that
+        changed."""
+        message, epoch = require_text("platform_message_id", platform_message_id), lease_epoch
+        check_optional_integer("lease_epoch", epoch)
+        version = message + require_text("separator", separator)
+
+        def work(writer: Writer) -> list[str]:
+            check_fence(writer, session_id, epoch)
+            rows = writer.rows(VERSIONS, session_id, message, len(version), version)
+            found: dict[int, str] = dict(rows)
+            if not found:
+                return []
+            gone = _delete_last(writer, session_id, found)
+            hashes = [*_remove_attachments(writer, [*found, *gone])]
+            for message_id in found.keys() - gone:
+                writer.run(OVERWRITE, REMOVED, message_id)
+                writer.run(NOTE_TAKEN, message_id)
+            blobs.drop_unused(writer, hashes)
+            changed = sorted({session_id, *found.values()})
+            for changed_id in changed:
+                recount_session(writer, changed_id)
+            return changed
+
+        return self._engine.write(work, share=False, repeatable=False)
+
+
+def _delete_last(writer: Writer, session_id: str, versions: Iterable[int]) -> set[int]:
+    """If one of the messages is the last message of a person, delete it with everything after it. Return the
+    ids of the deleted messages. Messages of an earlier session only leave the context."""
+    live = carried_context.list_live_ids(writer, session_id)
+    prompts = (message_id for message_id in reversed(live) if writer.row(FROM_PERSON, message_id))
+    last = next(prompts, None)
+    if last is None or last not in set(versions):
+        return set()
+    going = live[live.index(last) :]
+    carried = [message_id for (message_id,) in writer.rows(carried_context.LIVE, session_id)]
+    kept = [message_id for message_id in carried if message_id not in going]
+    if len(kept) < len(carried):
+        carried_context.carry_messages(writer, session_id, kept)
+    for message_id in going:
+        writer.run(NOTE_TAKEN, message_id)
+    return {message_id for message_id in going if writer.run(DELETE, message_id, session_id)}
+
+
+def _remove_attachments(writer: Writer, message_ids: Iterable[int]) -> Iterable[bytes]:
+    for message_id in dict.fromkeys(message_ids):
+        yield from (row[0] for row in writer.rows(SHOWN, message_id))
+        blobs.detach_blobs(writer, message_id)
