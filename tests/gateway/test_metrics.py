@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
+import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import httpx2
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from hermes import clock
+from hermes.agent.models.model import CallReport, QuotaExceeded, Used
 from hermes.gateway.ops.metrics import QUICK, Counter, GatewayMetrics, Gauge, Histogram, Metric, format_value
+from hermes.gateway.ops.readings import read_process
+from tests.agent.openai_server import ModelServer, refuses, says, usage
+from tests.gateway.local_gateway import ANN, settings_of
+from tests.gateway.served_gateway import ServedGateway
+from tests.ports import reserve_port
 
 
 def written(metric: Metric) -> str:
@@ -154,7 +164,10 @@ def test_the_gateways_own_numbers_are_all_readable() -> None:
     metrics.inbox_waiting.set(3)
     metrics.outbox_waiting.set(0)
     metrics.resets.add("daily")
-    metrics.tokens.add("input", by=1200)
+    used = Used(input_tokens=1200, output_tokens=0)
+    metrics.count_call(CallReport("big", 2.0, 0.3, used), 0.25)
+    metrics.count_call(CallReport("big", 2.0, error=QuotaExceeded("no credit")), None)
+    metrics.auth_failures.add("webhook", "signature")
     families = {family.name: family for family in text_string_to_metric_families(metrics.render())}
     assert {name: family.type for name, family in families.items()} == {
         "hermes_messages_received": "counter",
@@ -166,9 +179,82 @@ def test_the_gateways_own_numbers_are_all_readable() -> None:
         "hermes_inbox_waiting": "gauge",
         "hermes_outbox_waiting": "gauge",
         "hermes_resets": "counter",
+        "hermes_turns_running": "gauge",
+        "hermes_inbox_entries": "gauge",
+        "hermes_outbox_entries": "gauge",
+        "hermes_auth_failures": "counter",
+        "hermes_store_bytes": "gauge",
+        "hermes_model_call_seconds": "histogram",
+        "hermes_model_first_piece_seconds": "histogram",
+        "hermes_model_errors": "counter",
         "hermes_model_tokens": "counter",
+        "hermes_model_cost_usd": "counter",
+        "process_cpu_seconds": "counter",
+        "process_resident_memory_bytes": "gauge",
+        "process_open_fds": "gauge",
+        "process_max_fds": "gauge",
+        "process_start_time_seconds": "gauge",
     }
     assert all(family.documentation for family in families.values())
     result = read_back(metrics.render())
     assert result["hermes_messages_received_total", (("platform", "other"), ("state", "accepted"))] == 1
-    assert result["hermes_model_tokens_total", (("kind", "input"),)] == 1200
+    assert result["hermes_model_tokens_total", (("kind", "input"), ("model", "big"))] == 1200
+    assert result["hermes_model_cost_usd_total", (("model", "big"),)] == 0.25
+    assert result["hermes_model_errors_total", (("kind", "quota"), ("model", "big"))] == 1
+    assert result["hermes_model_call_seconds_count", (("model", "big"),)] == 1
+    assert result["hermes_auth_failures_total", (("kind", "signature"), ("surface", "webhook"))] == 1
+
+
+def test_a_label_with_a_number_of_values_takes_only_so_many() -> None:
+    counter = Counter("calls_total", "Calls.", model=2)
+    for model in ("a", "b", "c", "a", "d"):
+        counter.add(model)
+    counts = {labels[0][1]: value for (_, labels), value in read_back(written(counter)).items()}
+    assert counts == {"a": 2, "b": 1, "other": 2}
+
+
+def test_running_work_is_counted_until_it_ends() -> None:
+    gauge = Gauge("running", "Running.")
+    with gauge.count_inside(), gauge.count_inside():
+        assert written(gauge).endswith("\nrunning 2\n")
+    assert written(gauge).endswith("\nrunning 0\n")
+
+
+def test_the_readings_of_the_process_are_those_of_the_system() -> None:
+    reading = read_process()
+    with open(os.devnull, "rb"):
+        assert read_process().open_files == (reading.open_files or 0) + 1
+    assert 0 < reading.cpu_seconds <= sum(os.times()[:2]) + 0.1
+    assert 10_000_000 < reading.resident_bytes < 10_000_000_000
+    assert clock.now() - 7200 < reading.started_at <= clock.now() + 1
+
+
+async def test_a_gateway_measures_its_model_its_queues_its_store_and_itself(
+    home: Path, model_server: ModelServer
+) -> None:
+    second = ModelServer()
+    settings = settings_of(health_port=reserve_port())
+    async with ServedGateway(home, model_server, second, settings=settings, title=True) as gateway:
+        model_server.will(refuses(503, "down"))
+        second.will(
+            says("hello", used=usage(prompt_tokens=1_000, completion_tokens=50)),
+            says("A title", used=usage(prompt_tokens=10, completion_tokens=5)),
+        )
+        await gateway.asks(ANN, "hello")
+        await gateway.until(lambda: gateway.db.get_session_title(gateway.session_of(ANN)))
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            answer = await client.get(f"http://127.0.0.1:{settings.health_port}/metrics")
+        result = read_back(answer.text)
+        other = ("model", "fallback-1")
+        assert result["hermes_model_errors_total", (("kind", "busy"), ("model", "first"))] == 1
+        assert result["hermes_model_call_seconds_count", (other,)] == 2
+        assert result["hermes_model_first_piece_seconds_count", (other,)] == 2
+        assert result["hermes_model_tokens_total", (("kind", "input"), other)] == 1_010
+        assert result["hermes_model_tokens_total", (("kind", "output"), other)] == 55
+        assert result["hermes_turns_running", ()] == 0
+        assert result["hermes_inbox_entries", (("state", "queued"),)] == 0
+        assert result["hermes_outbox_entries", (("state", "unknown"),)] == 0
+        assert result["hermes_store_bytes", (("file", "store"),)] > 0
+        assert result["hermes_store_bytes", (("file", "log"),)] > 0
+        assert result["process_open_fds", ()] > 3
+    second.close()

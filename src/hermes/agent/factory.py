@@ -24,7 +24,7 @@ from hermes.agent.components import (
     ManualCompressor,
     ModelChoice,
 )
-from hermes.agent.models.model import Model, Used
+from hermes.agent.models.model import CallReport, Model, Used
 from hermes.agent.tool import Tool
 from hermes.agent.transcript import Record
 
@@ -83,6 +83,8 @@ class StandardFactory:
         self._savers: dict[str, MemorySaver] = {}
         self._journals: dict[bool, EditJournal] = {}
         self._wish = ModelChoice()
+        self.observe_call: Callable[[CallReport, float | None], None] = lambda _report, _cost: None
+        """Called after each attempt of a model call, with its cost; the cost is None if it is unknown."""
         self._is_part = False
 
     def for_person(
@@ -154,10 +156,21 @@ class StandardFactory:
         from hermes.agent.models.choice import OFFLINE, open_main_model
         from hermes.agent.models.openai import preload
 
-        made = self.prices.know(open_main_model(self._read_settings_for(wish), self.cooldowns))
+        made = self._register(open_main_model(self._read_settings_for(wish), self.cooldowns))
         if made.name != OFFLINE:
             preload()
         return made
+
+    def _register(self, model: Model) -> Model:
+        """Register the price of a model and of its fallbacks, and observe their calls."""
+        for opened in getattr(model, "models", (model,)):
+            if hasattr(opened, "observe"):
+                opened.observe = self._observe_call
+        return self.prices.know(model)
+
+    def _observe_call(self, report: CallReport) -> None:
+        cost = None if report.used is None else self.price(report.model, report.used)[0]
+        self.observe_call(report, cost)
 
     def list_models(self, wish: ModelChoice) -> ListedModels:
         """Return the models of the endpoint that this choice would use."""
@@ -189,7 +202,7 @@ class StandardFactory:
 
         settings = self._read_settings_for(self._wish)
         with suppress(errors.HermesError):
-            made = self.prices.know(open_auxiliary_model(settings, self.cooldowns))
+            made = self._register(open_auxiliary_model(settings, self.cooldowns))
             return None if made.name in list_inferior_models(settings) else made
         return None
 

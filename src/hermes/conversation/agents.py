@@ -11,7 +11,7 @@ another person.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from hermes import errors, home
 from hermes.agent.agent import Agent
 from hermes.agent.components import NO_WISH, AgentComponents, AgentInputs, ManualCompressor
-from hermes.agent.models.model import Model
+from hermes.agent.models.model import CallReport, Model
 from hermes.agent.tool import Tool
 from hermes.agent.transcript import IncognitoRecord, StoredRecord
 
@@ -153,6 +153,11 @@ class StandardAgentProvider:
             ).parts()
             self._parts[cache_key] = parts, own or Path.home()
         return self._parts[cache_key]
+
+    def observe_calls(self, observe: Callable[[CallReport, float | None], None]) -> None:
+        """Call `observe` after each attempt of a model call, with its cost; the cost is None if it is
+        unknown."""
+        self._standard.observe_call = observe
 
     async def close(self) -> None:
         for parts, _ in self._parts.values():

@@ -262,6 +262,11 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
 
         return collect_statistics(self._engine)
 
+    def file_sizes(self) -> dict[str, int]:
+        """Return the bytes of the store's files: `store`, and `log`, which is the write-ahead log. This reads
+        no rows."""
+        return self._engine.file_sizes()
+
     def text_bytes(self, session_ids: Iterable[str]) -> int:
         """Return the total size of the messages of these sessions, in bytes."""
         from hermes.store.reports.statistics import count_text_bytes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -39,6 +39,7 @@ from hermes.gateway.sessions.session_lookup import SessionLookup
 from hermes.gateway.settings import GatewaySettings
 
 if TYPE_CHECKING:
+    from hermes.agent.models.model import CallReport
     from hermes.db.session_db import SessionDB
     from hermes.gateway.ops.health import QueueSizes
 
@@ -61,6 +62,13 @@ class ConversationAdapter(Protocol):
     def attach(self, context: GatewayContext, lookup: SessionLookup) -> None: ...
 
 
+@runtime_checkable
+class ObservedAgents(Protocol):
+    """Agents whose model calls can be observed."""
+
+    def observe_calls(self, observe: Callable[[CallReport, float | None], None]) -> None: ...
+
+
 class Gateway:
     def __init__(
         self, db: SessionDB, settings: GatewaySettings, adapters: Mapping[str, Adapter], agents: GatewayAgents
@@ -72,6 +80,8 @@ class Gateway:
         pairings.hold_key()
         access = AccessControl(settings, pairings)
         metrics = GatewayMetrics(list(adapters))
+        if isinstance(agents, ObservedAgents):
+            agents.observe_calls(metrics.count_call)
         self.delivery = Delivery(db, adapters, metrics)
         self.context = GatewayContext(db, settings, adapters, agents, access, metrics, self.delivery)
         self.lookup = SessionLookup(db, settings.keying)
@@ -168,6 +178,7 @@ class Gateway:
     async def _serve_health(self) -> None:
         from hermes.gateway.http.host import serve
         from hermes.gateway.ops.health import HealthSources, health_app
+        from hermes.gateway.ops.readings import take_readings
 
         async def write() -> None:
             await asyncio.to_thread(self.db.set_meta, WRITE_PROBE_KEY, f"{clock.now():.0f}")
@@ -178,6 +189,7 @@ class Gateway:
             write,
             self._waiting,
             self.context.metrics,
+            lambda: asyncio.to_thread(take_readings, self.db, self.context.metrics),
         )
         try:
             await serve(health_app(watched), self.settings.health_host, self.settings.health_port)

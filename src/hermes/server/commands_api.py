@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from hermes import errors
-from hermes.agent.events import Counted, Event, Failed, Moved, Note
+from hermes.agent.events import Event, Failed, Moved, Note
 from hermes.conversation.commands import replies
 from hermes.conversation.commands.command_types import (
     CommandContext,
@@ -141,7 +141,7 @@ async def _change(
         reply = await _run(handler, person, conversation, call)
         events: Sequence[Event] = ()
         if isinstance(reply, replies.Compressing):
-            events = await _read_events(handler, reply.events)
+            events = await _read_events(reply.events)
         if isinstance(reply, replies.AskAgain):
             is_left = True  # the turn releases the conversation
             return await _ask_again(handler, request, locked, call, reply)
@@ -169,16 +169,14 @@ async def _run(
             return reply
 
 
-async def _read_events(handler: RequestHandler, events: AsyncIterator[Event]) -> list[Event]:
+async def _read_events(events: AsyncIterator[Event]) -> list[Event]:
     """Run the compression and return its `Note` and `Moved` events. Raise an API error if the compression
     fails."""
     outcome: list[Event] = []
     async for event in events:
-        if isinstance(event, Counted):
-            handler.context.metrics.count_usage(event.used)
-        elif isinstance(event, Failed):
+        if isinstance(event, Failed):
             raise translate_error(event.error)
-        elif isinstance(event, Note | Moved):
+        if isinstance(event, Note | Moved):
             outcome.append(event)
     return outcome
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from hermes import clock, secrets
 from hermes.agent.answer import Answer, collect_answer
 from hermes.agent.events import (
-    Counted,
     Discarded,
     Done,
     Event,
@@ -110,7 +109,8 @@ class Turn:
     async def _work(self) -> None:
         began, conversation = clock.now(), self.locked.conversation
         try:
-            await collect_answer(self._run(), self._publish, self.answer)
+            with self._metrics.turns_running.count_inside():
+                await collect_answer(self._run(), self._publish, self.answer)
             if self.answer.outcome == "stopped":
                 self.failure = self._describe_stop()
             elif self.answer.failure is not None:
@@ -163,8 +163,6 @@ class Turn:
     async def _publish(self, event: Event) -> None:
         if self._stopping:
             self.locked.conversation.stop()
-        if isinstance(event, Counted):
-            self._metrics.count_usage(event.used)
         is_reasoning = isinstance(event, ThoughtDelta)
         text = event.text if isinstance(event, ThoughtDelta) else self._text.render(event)
         if text:

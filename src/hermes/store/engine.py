@@ -177,6 +177,9 @@ class Engine(Access, Protocol):
     def sizes(self) -> dict[str, int]:
         """Return the bytes on disk by purpose: `rows`, `index`, `attachments`, `free`, `log`."""
 
+    def file_sizes(self) -> dict[str, int]:
+        """Return the bytes of the files of the store: `store`, `log`. No row is read."""
+
     def diagnose(self, *, deep: bool = False) -> Diagnosis: ...
     def backup(self, target: Path | None) -> Backup: ...
     def raw(self) -> Any:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes.agent.models import llama_process
-from hermes.agent.models.model import Message, Model, ModelError, Piece, Request
+from hermes.agent.models.model import CallReport, Message, Model, ModelError, Piece, Request
 from hermes.message_content import read_text
 
 __all__ = ["HOW_TO_INSTALL", "NAME", "LocalModel", "LocalServer", "format_offer", "is_installed"]
@@ -230,11 +230,17 @@ class LocalModel:
         self.context_window = whole if most_tokens is None else min(most_tokens, whole)
         self.server = LocalServer(found)
         self._client = client
+        self.observe: Callable[[CallReport], None] = lambda _report: None
+        """Called after each request."""
 
     async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+        from hermes.agent.models.openai import OpenAIModel
+
         address = await asyncio.to_thread(self.server.start)
         # Use a new connection for each request: the server can close an idle one without notice.
         model = self._client(address, self.context_window)
+        if isinstance(model, OpenAIModel):
+            model.observe = self.observe
         plain = request._replace(messages=[_strip_to_text(message) for message in request.messages], tools=())
         pieces = model.stream(plain)
         try:

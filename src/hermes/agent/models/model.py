@@ -90,6 +90,18 @@ class Answering(NamedTuple):
     model: Model
 
 
+class CallReport(NamedTuple):
+    """One attempt of a request to a model, for metrics."""
+
+    model: str
+    seconds: float
+    """The time until the end of the answer, or until the failure."""
+    first_seconds: float | None = None
+    """The time until the first piece of the answer; None if there was none."""
+    used: Used | None = None
+    error: ModelError | None = None
+
+
 Piece = Text | Thought | CallPiece | Used | Finished | Retrying | Answering
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from hermes.agent.models import provider_errors
 from hermes.agent.models.endpoints import OPENROUTER, find_key_variable, find_provider, get_owner, is_local
 from hermes.agent.models.model import (
     CallPiece,
+    CallReport,
     Finished,
     Message,
     ModelError,
@@ -75,6 +77,8 @@ class OpenAIModel:
         self._where = EndpointContext(name, base_url, key_env or find_key_variable(base_url), key)
         self._timeout, self._most_retries, self._first_pause = timeout, most_retries, first_pause
         self._client: AsyncOpenAI | None = None
+        self.observe: Callable[[CallReport], None] = lambda _report: None
+        """Called after each attempt of a request."""
         self._refused: set[str] = set()
 
     @property
@@ -93,6 +97,7 @@ class OpenAIModel:
         refused = set(self._refused)
         while True:
             sent = self._make_body(request, refused)
+            began, first, used = monotonic(), None, None
             try:
                 reader, client = _ChunkReader(), await self._get_client()
                 chunks: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(**sent)
@@ -100,9 +105,12 @@ class OpenAIModel:
                     while (chunk := await _read_next(chunks)) is not None:
                         for piece in reader.read(chunk):
                             self._refused = refused  # the request succeeds without these parts
+                            first = first or monotonic() - began
+                            used = piece if isinstance(piece, Used) else used
                             yield piece
                 finished = reader.finish()
                 self._refused = refused
+                self.observe(CallReport(self.name, monotonic() - began, first, used))
                 yield finished
                 return
             except Exception as problem:
@@ -110,6 +118,8 @@ class OpenAIModel:
                 if trouble is None:
                     raise
                 part = self._find_refused_part(problem, sent)
+                if part is None:
+                    self.observe(CallReport(self.name, monotonic() - began, first, used, trouble.error))
             if part is not None:
                 refused.add(part)
                 yield Retrying(

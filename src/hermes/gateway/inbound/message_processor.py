@@ -160,8 +160,9 @@ class MessageProcessor:
 
         turn = conversation.say(content, platform_message_id=inbox_recovery.message_mark(entry))
         try:
-            async with ReplyView(live, context.metrics, ask) as view:
-                answer = await collect_answer(turn, view.show)
+            async with ReplyView(live, ask) as view:
+                with context.metrics.turns_running.count_inside():
+                    answer = await collect_answer(turn, view.show)
         except asyncio.CancelledError:
             approvals.withdraw(RESTARTED)
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from starlette.applications import Starlette
@@ -44,6 +45,8 @@ class HealthSources(NamedTuple):
     """Writes to the store. Raises if the store is not writable."""
     waiting: Callable[[], Awaitable[QueueSizes]]
     metrics: GatewayMetrics
+    measure: Callable[[], Awaitable[None]] | None = None
+    """Takes the readings that are not kept up to date."""
 
 
 T = TypeVar("T")
@@ -75,6 +78,7 @@ def health_app(sources: HealthSources) -> Starlette:
         _CachedAnswer(lambda: _probe_store(sources)),
         _CachedAnswer(lambda: _count_waiting(sources)),
     )
+    readings = _CachedAnswer(lambda: _take_readings(sources))
 
     async def healthz(_: Request) -> Response:
         trouble, waiting = await asyncio.gather(store_trouble.get(), store_waiting.get())
@@ -82,6 +86,7 @@ def health_app(sources: HealthSources) -> Starlette:
         return JSONResponse(report, 200 if trouble is None else 503, headers={"Cache-Control": "no-store"})
 
     async def metrics(_: Request) -> Response:
+        await readings.get()
         waiting = await store_waiting.get()
         numbers = sources.metrics
         numbers.inbox_waiting.set(waiting.inbox if waiting else None)
@@ -125,6 +130,14 @@ async def _probe_store(sources: HealthSources) -> str | None:
     except (HermesError, OSError) as problem:
         return redact_line(str(problem))
     return None
+
+
+async def _take_readings(sources: HealthSources) -> None:
+    """Take the readings. If the store cannot be read, the metrics keep the last values."""
+    with suppress(HermesError, OSError):
+        async with asyncio.timeout(PATIENCE_S):
+            if sources.measure is not None:
+                await sources.measure()
 
 
 async def _count_waiting(sources: HealthSources) -> QueueSizes | None:

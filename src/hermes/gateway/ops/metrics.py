@@ -1,7 +1,8 @@
 """Metrics of the running gateway, in the Prometheus text format.
 
-A label can have only its declared values. Any other value is counted as `other`. Therefore no id or user text
-becomes a label, and the number of series is bounded.
+A label can have only its declared values, or a limited number of values that the operator chooses, such as
+names of models. Any other value is counted as `other`. Therefore no id or user text becomes a label, and the
+number of series is bounded.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from threading import Lock
 
-from hermes.agent.models.model import Used
+from hermes.agent.models import model as models
+from hermes.agent.models.model import CallReport
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER = "other"
 QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Histogram buckets for store operations, in seconds."""
+WAITS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+"""Histogram buckets for the first piece of an answer, in seconds."""
 SLOW = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 """Histogram buckets for turns, in seconds."""
 
@@ -25,6 +30,22 @@ RECEIPTS = ("accepted", "duplicate", "answered", "unauthorised", "limited", "ign
 OUTCOMES = ("answered", "stopped", "failed")
 DELIVERIES = ("sent", "again", "limited", "undeliverable", "unknown")
 RESETS = ("idle", "daily")
+INBOX_STATES = ("queued", "working", "failed")
+OUTBOX_STATES = ("queued", "sending", "unknown", "failed")
+AUTH_FAILURES = ("key", "signature", "code")
+STORE_FILES = ("store", "log")
+MOST_MODELS = 20
+"""The number of models that have their own series."""
+MODEL_ERRORS: dict[type[models.ModelError], str] = {
+    models.ProviderBusy: "busy",
+    models.Unreachable: "unreachable",
+    models.QuotaExceeded: "quota",
+    models.NotAuthorized: "not_authorized",
+    models.NoSuchModel: "no_such_model",
+    models.ContextOverflow: "too_long",
+    models.BadRequest: "bad_request",
+}
+"""The kinds of errors. A derived type precedes its base."""
 TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
 
 Values = tuple[str, ...]
@@ -37,10 +58,12 @@ class Metric(ABC):
 
     kind: str
 
-    def __init__(self, name: str, meaning: str, **labels: Sequence[str]) -> None:
+    def __init__(self, name: str, meaning: str, **labels: Sequence[str] | int) -> None:
+        """`labels` gives the values of each label, or the number of values that it can have."""
         self.name, self._meaning = name, meaning
         self._labels = tuple(labels)
-        self._known = tuple(frozenset(values) for values in labels.values())
+        self._known = tuple(set() if isinstance(values, int) else set(values) for values in labels.values())
+        self._room = tuple(values if isinstance(values, int) else 0 for values in labels.values())
         self._lock = Lock()
 
     def lines(self) -> Iterator[str]:
@@ -58,6 +81,10 @@ class Metric(ABC):
         """Yield the current value of each label combination. Called under the lock."""
 
     def _label_values(self, values: Values) -> Values:
+        """Return the values as labels. Called under the lock."""
+        for value, allowed, room in zip(values, self._known, self._room, strict=True):
+            if len(allowed) < room:
+                allowed.add(value)
         pairs = zip(values, self._known, strict=True)
         return tuple(value if value in allowed else OTHER for value, allowed in pairs)
 
@@ -68,15 +95,15 @@ class Metric(ABC):
 class Counter(Metric):
     kind = "counter"
 
-    def __init__(self, name: str, meaning: str, **labels: Sequence[str]) -> None:
+    def __init__(self, name: str, meaning: str, **labels: Sequence[str] | int) -> None:
         super().__init__(name, meaning, **labels)
         self._counts: dict[Values, float] = {} if labels else {(): 0}
 
     def add(self, *labels: str, by: float = 1) -> None:
         if by < 0:
             raise ValueError(f"{self.name} cannot decrease")
-        place = self._label_values(labels)
         with self._lock:
+            place = self._label_values(labels)
             self._counts[place] = self._counts.get(place, 0) + by
 
     def _samples(self) -> Iterator[Sample]:
@@ -87,14 +114,14 @@ class Counter(Metric):
 class Gauge(Metric):
     kind = "gauge"
 
-    def __init__(self, name: str, meaning: str, **labels: Sequence[str]) -> None:
+    def __init__(self, name: str, meaning: str, **labels: Sequence[str] | int) -> None:
         super().__init__(name, meaning, **labels)
         self._values: dict[Values, float] = {}
 
     def set(self, value: float | None, *labels: str) -> None:
         """Set the value for these labels. None removes the value from the output."""
-        place = self._label_values(labels)
         with self._lock:
+            place = self._label_values(labels)
             if value is None:
                 self._values.pop(place, None)
             else:
@@ -104,11 +131,32 @@ class Gauge(Metric):
         for values, value in self._values.items():
             yield "", self._pair_labels(values), value
 
+    @contextmanager
+    def count_inside(self) -> Iterator[None]:
+        """Count the work inside the `with` block, for a gauge without labels."""
+        self._change(1)
+        try:
+            yield
+        finally:
+            self._change(-1)
+
+    def _change(self, by: int) -> None:
+        with self._lock:
+            self._values[()] = self._values.get((), 0) + by
+
+
+class Total(Gauge):
+    """A counter that is kept elsewhere, for example by the operating system."""
+
+    kind = "counter"
+
 
 class Histogram(Metric):
     kind = "histogram"
 
-    def __init__(self, name: str, meaning: str, bounds: Sequence[float], **labels: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, meaning: str, bounds: Sequence[float], **labels: Sequence[str] | int
+    ) -> None:
         super().__init__(name, meaning, **labels)
         self._bounds = (*sorted(bounds), math.inf)
         self._counts: dict[Values, list[int]] = {}
@@ -117,8 +165,8 @@ class Histogram(Metric):
             self._begin(())
 
     def observe(self, value: float, *labels: str) -> None:
-        place = self._label_values(labels)
         with self._lock:
+            place = self._label_values(labels)
             if place not in self._counts:
                 self._begin(place)
             self._counts[place][bisect_left(self._bounds, value)] += 1
@@ -168,12 +216,69 @@ class GatewayMetrics:
         self.inbox_waiting = Gauge("hermes_inbox_waiting", "Messages that are not processed yet.")
         self.outbox_waiting = Gauge("hermes_outbox_waiting", "Answers that are not delivered yet.")
         self.resets = Counter("hermes_resets_total", "Conversation resets, by reason.", reason=RESETS)
-        self.tokens = Counter("hermes_model_tokens_total", "Model tokens, by kind.", kind=TOKENS)
+        self.turns_running = Gauge("hermes_turns_running", "Turns that are running.")
+        self.turns_running.set(0)
+        self.inbox_entries = Gauge(
+            "hermes_inbox_entries", "Messages in the inbox, by state.", state=INBOX_STATES
+        )
+        self.outbox_entries = Gauge(
+            "hermes_outbox_entries", "Messages in the outbox, by state.", state=OUTBOX_STATES
+        )
+        self.auth_failures = Counter(
+            "hermes_auth_failures_total",
+            "Wrong keys, signatures and pairing codes, by surface.",
+            surface=platforms,
+            kind=AUTH_FAILURES,
+        )
+        self.store_bytes = Gauge("hermes_store_bytes", "Size of the files of the store.", file=STORE_FILES)
+        self._add_model_metrics()
+        self._add_process_metrics()
 
-    def count_usage(self, used: Used) -> None:
-        """Count the tokens of one model call."""
-        for kind in TOKENS:
-            self.tokens.add(kind, by=getattr(used, f"{kind}_tokens") or 0)
+    def _add_model_metrics(self) -> None:
+        self.model_seconds = Histogram(
+            "hermes_model_call_seconds", "Duration of answered model calls.", SLOW, model=MOST_MODELS
+        )
+        self.model_first_seconds = Histogram(
+            "hermes_model_first_piece_seconds",
+            "Seconds until the first piece of an answer.",
+            WAITS,
+            model=MOST_MODELS,
+        )
+        self.model_errors = Counter(
+            "hermes_model_errors_total",
+            "Failed attempts of model calls, by kind.",
+            model=MOST_MODELS,
+            kind=tuple(MODEL_ERRORS.values()),
+        )
+        self.tokens = Counter(
+            "hermes_model_tokens_total", "Model tokens, by model and kind.", model=MOST_MODELS, kind=TOKENS
+        )
+        self.cost = Counter(
+            "hermes_model_cost_usd_total", "Known cost of model calls in dollars.", model=MOST_MODELS
+        )
+
+    def _add_process_metrics(self) -> None:
+        self.process_cpu = Total("process_cpu_seconds_total", "CPU time of the process in seconds.")
+        self.process_memory = Gauge("process_resident_memory_bytes", "Resident memory of the process.")
+        self.process_files = Gauge("process_open_fds", "Open file descriptors.")
+        self.process_most_files = Gauge("process_max_fds", "Limit on open file descriptors.")
+        self.process_start = Gauge("process_start_time_seconds", "Start of the process, as Unix time.")
+
+    def count_call(self, report: CallReport, cost: float | None) -> None:
+        """Count one attempt of a model call."""
+        model, used, error = report.model, report.used, report.error
+        if error is not None:
+            kind = next((name for known, name in MODEL_ERRORS.items() if isinstance(error, known)), OTHER)
+            self.model_errors.add(model, kind)
+        else:
+            self.model_seconds.observe(report.seconds, model)
+            if report.first_seconds is not None:
+                self.model_first_seconds.observe(report.first_seconds, model)
+        if used is not None:
+            for token_kind in TOKENS:
+                if count := getattr(used, f"{token_kind}_tokens"):
+                    self.tokens.add(model, token_kind, by=count)
+            self.cost.add(model, by=cost or 0.0)
 
     def render(self) -> str:
         """Return all metrics in the format of `CONTENT_TYPE`."""

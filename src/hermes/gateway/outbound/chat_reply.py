@@ -8,7 +8,6 @@ from typing import NamedTuple
 from hermes.agent.answer import Answer
 from hermes.agent.events import (
     ApprovalAsked,
-    Counted,
     Discarded,
     Event,
     Note,
@@ -20,7 +19,6 @@ from hermes.agent.events import (
 )
 from hermes.agent.subagents import summarize_states
 from hermes.conversation.spending_limit import LimitReached
-from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.outbound.streaming import LiveMessage
 
 STOPPED = "_(stopped)_"
@@ -51,18 +49,13 @@ class ChatReply(NamedTuple):
 
 
 class ReplyView:
-    """The live view of a running turn in its chat: text, tools, subagents and approvals.
+    """The live view of a running turn in its chat: text, tools, subagents and approvals."""
 
-    The view also adds the used tokens to the metrics.
-    """
-
-    def __init__(
-        self, live: LiveMessage | None, metrics: GatewayMetrics, ask: Callable[[ApprovalAsked], None]
-    ) -> None:
+    def __init__(self, live: LiveMessage | None, ask: Callable[[ApprovalAsked], None]) -> None:
         """Create the view. `ask` requests an approval from the owner and returns at once."""
         self.preview: str | None = None
         """The id of the platform message that shows the answer. Set when the turn has ended."""
-        self._live, self._metrics, self._ask = live, metrics, ask
+        self._live, self._ask = live, ask
         self._subagents: dict[int | None, SubagentProgress] = {}
 
     async def __aenter__(self) -> ReplyView:
@@ -81,8 +74,6 @@ class ReplyView:
             await _show(self._live, event, self._subagents.values())
         if isinstance(event, ApprovalAsked):
             self._ask(event)
-        if isinstance(event, Counted):
-            self._metrics.count_usage(event.used)
 
 
 async def _show(live: LiveMessage, event: Event, subagents: Iterable[SubagentProgress]) -> None:

@@ -37,6 +37,7 @@ BY_ID = " ".join((ENTRIES, "WHERE id = ?"))
 OPEN = "state <> 'done' AND state IN ('queued', 'working') ORDER BY id"
 WAITING = " ".join((ENTRIES, "WHERE (? IS NULL OR session_key = ?) AND", OPEN))
 COUNT_WAITING = "SELECT count(*) FROM inbox WHERE state <> 'done' AND state IN ('queued', 'working')"
+COUNT_BY_STATE = "SELECT state, count(*) FROM inbox WHERE state <> 'done' GROUP BY state"
 OLDEST = " ".join((ENTRIES, "WHERE session_key = ? AND", OPEN, "LIMIT 1"))
 OLDEST_QUEUED = " ".join(
     (ENTRIES, "WHERE session_key = ? AND state <> 'done' AND state = 'queued' ORDER BY id LIMIT 1")
@@ -210,6 +211,11 @@ class Inbox:
         """Return the number of entries that are queued or in work."""
         with self._engine.read() as reader:
             return int(reader.value(COUNT_WAITING))
+
+    def count_by_state(self) -> dict[str, int]:
+        """Return the number of entries in each state except `done`."""
+        with self._engine.read() as reader:
+            return {str(state): int(count) for state, count in reader.rows(COUNT_BY_STATE)}
 
     def forget_done(self, older_than_seconds: float) -> int:
         """Delete finished and failed entries that are older than `older_than_seconds`. If a platform delivers

@@ -45,6 +45,7 @@ WAITING = " ".join(
 )
 UNKNOWN = " ".join((ENTRIES, "WHERE session_key = ? AND state <> 'sent' AND state = 'unknown' ORDER BY id"))
 COUNT_WAITING = "SELECT count(*) FROM outbox WHERE state <> 'sent' AND state IN ('queued', 'sending')"
+COUNT_BY_STATE = "SELECT state, count(*) FROM outbox WHERE state <> 'sent' GROUP BY state"
 UNDER_WAY = " ".join((ENTRIES, "WHERE state <> 'sent' AND state = 'sending' ORDER BY id"))
 # A retried entry keeps its place in its chat, but the entries of other chats go first.
 NEXT = """SELECT o.id FROM outbox o WHERE (? IS NULL OR o.session_key = ?) AND o.state <> 'sent'
@@ -210,6 +211,11 @@ class Outbox:
         """Return the number of entries that are queued or being sent."""
         with self._engine.read() as reader:
             return int(reader.value(COUNT_WAITING))
+
+    def count_by_state(self) -> dict[str, int]:
+        """Return the number of entries in each state except `sent`."""
+        with self._engine.read() as reader:
+            return {str(state): int(count) for state, count in reader.rows(COUNT_BY_STATE)}
 
     def forget_sent(self, older_than_seconds: float) -> int:
         """Delete old entries that were sent or given up, or whose state is unknown. Their idempotency keys

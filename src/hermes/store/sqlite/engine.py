@@ -382,6 +382,10 @@ class SqliteEngine:
         with self.read() as reader:
             return measure_sizes(cast(SqliteReader, reader), self.path)
 
+    def file_sizes(self) -> dict[str, int]:
+        names = {"store": str(self.path), "log": f"{self.path}-wal"}
+        return {name: os.stat(file).st_size if os.path.exists(file) else 0 for name, file in names.items()}
+
     def diagnose(self, *, deep: bool = False) -> Diagnosis:
         from hermes.store.sqlite.upkeep.diagnosis import diagnose
 
@@ -444,7 +448,7 @@ class SqliteEngine:
             self._connections.raw_connections.remove(raw)
 
     def _size(self) -> int:
-        return sum(os.stat(name).st_size for name in (self.path, f"{self.path}-wal") if os.path.exists(name))
+        return sum(self.file_sizes().values())
 
 
 class CopyEngine(SqliteEngine):
