@@ -22,6 +22,7 @@ from hermes.config import config_file, dotenv
 from hermes.gateway import registry
 from hermes.gateway.inbound.pairing import Pairings
 from hermes.gateway.ops.status_file import NAME, lock_gateway, read_status, write_status
+from hermes_state import SessionDB
 from tests.cli.conftest import Hermes
 
 TOKEN = "123456:" + "MadeUpForThisTest"
@@ -180,6 +181,31 @@ def test_the_status_of_a_gateway_that_runs(hermes: Hermes, home: Path) -> None:
     assert told["platforms"][0]["state"] == "reconnecting"
     assert told["resets"]["default"]["timezone"] == "Europe/Berlin"
     assert TOKEN not in json.dumps(told)
+
+
+def test_the_status_shows_queues_fallbacks_and_limits(hermes: Hermes, home: Path) -> None:
+    config_file.change_all(
+        [
+            ("model.default", "big"),
+            ("model.fallbacks", "gpt-5-mini, small"),
+            ("gateway.daily_cost_limit_usd", 1.5),
+        ]
+    )
+    with SessionDB() as db:
+        db.inbox.accept("agent:main:telegram:dm:1", "telegram", {"text": "hello"}, "m1")
+    write_status(clock.now(), {}, waiting_in=1, waiting_out=0)
+    lines = hermes("gateway", "status").stdout.splitlines()
+    assert "  inbox: 1 queued" in lines
+    at = lines.index("Model: big; fallbacks: gpt-5-mini, small")
+    assert lines[at + 1] == "Daily limit per person: $1.50 (not for owners)"
+    assert lines[at + 2].startswith("  the price of big, small is unknown")
+    config_file.change_all([("gateway.daily_token_limit", 1000), ("gateway.limit_owners", True)])
+    lines = hermes("gateway", "status").stdout.splitlines()
+    assert lines[at + 1] == "Daily limit per person: $1.50 or 1000 tokens (also for owners)"
+    told = json.loads(hermes("gateway", "status", "--json").stdout)
+    assert told["queues"]["inbox"] == {"queued": 1}
+    assert told["models"][1] == {"name": "gpt-5-mini", "has_price": True}
+    assert told["limits"]["daily_token_limit"] == 1000
 
 
 def test_a_gateway_that_was_killed_does_not_run(hermes: Hermes, home: Path) -> None:

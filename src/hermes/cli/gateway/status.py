@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from hermes import clock
+from hermes import clock, errors, home
 from hermes.cli.command import Words, add_json_option
 from hermes.cli.exit_codes import DONE, REFUSED
 from hermes.cli.gateway.pair import open_pairings
@@ -19,9 +19,11 @@ from hermes.gateway.inbound.access_control import describe_access
 from hermes.gateway.ops.logging_setup import redact_all
 from hermes.gateway.ops.status_file import Status, read_status
 from hermes.gateway.settings import GatewaySettings, PlatformSettings, ResetPolicy, read_gateway_settings
+from hermes.insights.number_format import format_dollars
 from hermes.text import format_count, make_printable
 
 NO_RESETS = "never"
+LIMITS = ("messages_per_minute", "daily_cost_limit_usd", "daily_token_limit", "limit_owners")
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -32,8 +34,11 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         "since",
         "waiting_in",
         "waiting_out",
+        "queues",
         "problem",
         "platforms",
+        "models",
+        "limits",
         "resets",
         "health",
     )
@@ -66,10 +71,13 @@ def _make_report(settings: GatewaySettings, running: Status | None) -> dict[str,
         "since": running.since if running else None,
         "waiting_in": running.waiting_in if running else None,
         "waiting_out": running.waiting_out if running else None,
+        "queues": _count_queues(),
         "problem": (running.problem if running else None) or pairings.check(),
         "platforms": [
             _describe_platform(name, settings, running, people) for name in _list_names(settings, running)
         ],
+        "models": _list_models(),
+        "limits": {name: getattr(settings, name) for name in LIMITS},
         "resets": {
             name: {**asdict(policy), "told": format_policy(policy)} for name, policy in resets.items()
         },
@@ -77,6 +85,65 @@ def _make_report(settings: GatewaySettings, running: Status | None) -> dict[str,
         if settings.health_port
         else None,
     }
+
+
+def _count_queues() -> dict[str, dict[str, int]] | None:
+    """Return the number of entries of the inbox and the outbox by state; None if the store cannot be read."""
+    from hermes.db.session_db import SessionDB
+
+    path = home.get_default_db_path()
+    if not path.exists():
+        return None
+    try:
+        with SessionDB(path, read_only=True) as db:
+            return {"inbox": db.inbox.count_by_state(), "outbox": db.outbox.count_by_state()}
+    except errors.StoreError:
+        return None
+
+
+def _list_models() -> list[dict[str, Any]]:
+    """Return the model that answers and its fallbacks, in order. `has_price` says whether the cost limit
+    counts the calls of the model."""
+    from hermes.agent.models.choice import list_fallbacks
+    from hermes.agent.models.model import Used
+    from hermes.agent.models.prices import make_price
+    from hermes.config.settings import read_settings
+
+    settings = read_settings()
+    if settings.model.default is None:
+        return []
+    compute_price = make_price("", settings.prices)
+    names = [settings.model.default, *(fallback.model for fallback in list_fallbacks(settings))]
+    return [
+        {"name": name, "has_price": compute_price(name, Used(1, 1))[0] is not None}
+        for name in dict.fromkeys(names)
+    ]
+
+
+def _format_limits(report: dict[str, Any]) -> Iterator[str]:
+    first, *fallbacks = [model["name"] for model in report["models"]] or [None]
+    if first is not None:
+        yield f"Model: {first}" + (f"; fallbacks: {', '.join(fallbacks)}" if fallbacks else "")
+    limits = report["limits"]
+    usd, tokens = limits["daily_cost_limit_usd"], limits["daily_token_limit"]
+    parts = [format_dollars(usd)] if usd else []
+    parts += [format_count(tokens, "token")] if tokens else []
+    if parts:
+        who = "also for owners" if limits["limit_owners"] else "not for owners"
+        yield f"Daily limit per person: {' or '.join(parts)} ({who})"
+    unpriced = [model["name"] for model in report["models"] if not model["has_price"]]
+    if usd and not tokens and unpriced:
+        yield (
+            f"  the price of {', '.join(unpriced)} is unknown, so these calls count only if the provider reports"
+            " the cost; set `prices` or gateway.daily_token_limit"
+        )
+
+
+def _format_queues(queues: dict[str, dict[str, int]]) -> Iterator[str]:
+    for name, states in queues.items():
+        if states:
+            counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+            yield f"  {name}: {counts}"
 
 
 def _list_names(settings: GatewaySettings, running: Status | None) -> list[str]:
@@ -115,6 +182,7 @@ def _format_report(report: dict[str, Any]) -> Iterator[str]:
         yield f"Waiting: {waiting} for an answer, {report['waiting_out']} for delivery."
     else:
         yield "The gateway is not running; start it with `hermes gateway run`."
+    yield from _format_queues(report["queues"] or {})
     if report["problem"]:
         yield f"Pairing: {report['problem']}; no new person is admitted."
     if not report["platforms"]:
@@ -126,6 +194,7 @@ def _format_report(report: dict[str, Any]) -> Iterator[str]:
         if platform["home_channel"]:
             thread = f", thread {platform['home_thread']}" if platform["home_thread"] else ""
             yield f"  home channel: {platform['home_channel']}{thread}"
+    yield from _format_limits(report)
     for name, policy in report["resets"].items():
         if name == "default":
             yield f"Conversations reset: {policy['told']}"
