@@ -22,6 +22,7 @@ from hermes.agent.events import (
     TextDelta,
     ThoughtDelta,
 )
+from hermes.conversation.spending_limit import LimitReached
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.reasoning import strip_reasoning
 from hermes.server.api_errors import DO_NOT_RETRY, Refused, translate_error
@@ -115,7 +116,8 @@ class Turn:
                 self.failure = self._describe_stop()
             elif self.answer.failure is not None:
                 failure = self.answer.failure
-                log.warning("an API request got no answer: %s", failure.hidden or failure.why)
+                level = logging.INFO if isinstance(failure.error, LimitReached) else logging.WARNING
+                log.log(level, "an API request got no answer: %s", failure.hidden or failure.why)
                 self.failure = translate_error(self.answer.failure.error)
         except Exception as problem:
             log.log(
