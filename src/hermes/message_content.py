@@ -12,7 +12,14 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from hermes.reasoning import strip_reasoning
-from hermes.text import decode_json, extract_searchable_text, extract_tool_call_text, to_text
+from hermes.text import (
+    PREVIEW_SHOWN,
+    decode_json,
+    extract_searchable_text,
+    extract_tool_call_text,
+    make_preview,
+    to_text,
+)
 
 Detail = Literal["everything", "words", "words and pictures"]
 """Which text of structured content is read. `everything`: all strings except type tags and embedded files.
@@ -77,8 +84,16 @@ def read_typed(content: object) -> str:
     return text[: found.start()] if found else text
 
 
+def make_prompt_preview(content: object, length: int = PREVIEW_SHOWN) -> str | None:
+    """Return the first words of a person's message on one line, without the attached files. None if the
+    message has no content."""
+    return make_preview(omit_attached(content), length)
+
+
 def omit_attached(content: object) -> object:
     """Return the content of a message for a preview. If files are attached, this is only the typed text."""
+    if isinstance(content, str) and "\n\n[" not in content:  # the usual case, quickly
+        return content
     if any(part.kind == "text" and _ATTACHED.search(part.value) for part in list_parts(content)[:1]):
         return read_typed(content)
     return content

@@ -106,6 +106,50 @@ def test_what_is_piped_stands_below_the_question(hermes: Run) -> None:
     assert hermes(stdin="only piped\n").stdout == "you said: only piped\n"
 
 
+def test_only_a_flag_attaches_a_file_to_a_question(hermes: Run, db: SessionDB, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("milk")
+    (tmp_path / "link").symlink_to(tmp_path / "notes.txt")
+    (tmp_path / "a.bin").write_bytes(b"\0")
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    here = ("--in", str(tmp_path))
+    for words in (("-q", "see @notes.txt"), ("see @notes.txt",)):
+        done = hermes(*here, *words)
+        assert done.stdout == "you said: see @notes.txt\n"
+        assert "hermes: Not attached: @notes.txt. Use -a FILE to attach a file.\n" in done.stderr
+    names = [str(tmp_path / name) for name in ("notes.txt", "link", "cat.png")]
+    done = hermes("-q", "see", "-a", names[0], "--attach", names[1], "-a", names[2])
+    assert done.returncode == 0
+    assert [line for line in done.stderr.splitlines() if "Attached" in line] == [
+        f"hermes: Attached {names[0]} (1 line, 4 bytes).",
+        f"hermes: Attached {names[1]} (1 line, 4 bytes).",
+        f"hermes: Attached {names[2]} (PNG picture, 8 bytes).",
+    ]
+    (row,) = db.list_sessions_rich(limit=1)
+    text, picture = db.get_messages(row["id"])[0]["content"]
+    assert text["text"].startswith(f"see\n\n[file {names[0]}]\n```\nmilk\n```\n\n[file {names[1]}]")
+    assert picture["type"] == "image_url"
+    assert row["preview"] == "see"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("note.txt", "there is no file '{0}/note.txt'; did you mean '{0}/notes.txt'?"),
+        ("", "{0}/ is a folder, so it cannot be attached"),
+        ("a.bin", "{0}/a.bin is not a text file (2 bytes), so it cannot be attached"),
+    ],
+)
+def test_a_file_that_cannot_be_attached_to_a_question_is_refused(
+    hermes: Run, db: SessionDB, tmp_path: Path, name: str, why: str
+) -> None:
+    (tmp_path / "notes.txt").write_text("milk")
+    (tmp_path / "a.bin").write_bytes(b"\0\0")
+    done = hermes("-q", "see", "-a", f"{tmp_path}/{name}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"hermes: {why.format(tmp_path)}\n"
+    assert db.search_sessions() == []
+
+
 @pytest.mark.parametrize(
     ("words", "piped", "question"),
     [

@@ -162,6 +162,34 @@ async def test_undo_brings_back_the_text_without_the_files(
     assert last_said(db) == ["see @notes.txt again\n\n[file notes.txt]\n```\nmilk\n```"]
 
 
+async def test_a_file_that_pasted_text_or_the_question_mentions_is_not_attached(
+    db: SessionDB, typing: Typing, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text("secret")
+    told = "Not attached: @key. A file is attached only if you type its name here."
+    for shown in (
+        await typing(paste("@ann wrote: see @key please")),
+        await typing(f"sum up {paste(f'{LONG} @key')}", parts=make_roomy(1_000_000)),
+        await typing(question="see @key please"),
+    ):
+        assert told in shown
+        assert "is not a file" not in shown
+        (sent,) = last_said(db)
+        assert "secret" not in sent
+    await typing(f"@{paste('key')} it is, and @key{paste(' as he calls @key')}")
+    assert last_said(db)[0].endswith("[file key]\n```\nsecret\n```")
+
+
+async def test_pasted_text_that_could_not_be_sent_is_still_pasted(
+    db: SessionDB, typing: Typing, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text("secret")
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    blind = PARTS._replace(make_model=lambda _wish: Blind())
+    await typing(f"{paste('see @key')} @cat.png", BACKSPACE * 8, parts=blind)
+    assert last_said(db) == ["see @key"]
+
+
 @pytest.mark.parametrize("incognito", [False, True])
 async def test_previews_show_what_was_typed_without_the_files(
     db: SessionDB, typing: Typing, tmp_path: Path, incognito: bool

@@ -294,6 +294,20 @@ def test_a_conversation_that_was_just_compressed_keeps_its_name(talk: SessionDB)
     assert (row["title"], row["preview"]) == ("later", "went on")
 
 
+@pytest.mark.parametrize("attached", ["[file notes.txt]\n```\nmilk\n```", "[picture cat.png]"])
+@pytest.mark.parametrize("as_parts", [False, True])
+def test_a_preview_is_what_the_person_typed(db: SessionDB, attached: str, as_parts: bool) -> None:
+    text = f"see this\nand that\n\n{attached}"
+    content = [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": "x"}}]
+    db.create_session("s", source="cli")
+    said = db.append_message("s", "user", content if as_parts else text)
+    assert db.list_sessions_rich()[0]["preview"] == "see this and that"
+    db.rewind_to_message("s", said)
+    db.restore_rewound("s")
+    assert db.list_sessions_rich()[0]["preview"] == "see this and that"
+    assert db.verify().ok
+
+
 def test_a_conversation_is_read_by_any_of_its_sessions(talk: SessionDB) -> None:
     talk.begin_continuation("chat", "a summary", session_id="chat2")
     talk.add_tags("chat", "kept")

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from hermes import clock, errors
 from hermes.agent.events import NotStored, Stored
-from hermes.message_content import PARTIAL, omit_attached
+from hermes.message_content import PARTIAL, make_prompt_preview
 from hermes.store.content import from_json
 from hermes.store.sessions.sessions import new_session_id
-from hermes.text import make_preview
 
 if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore, SessionDB
@@ -351,9 +350,7 @@ class IncognitoRecord:
     def list_prompts(self, limit: int) -> list[Row]:
         """Return the last messages of the person, newest first."""
         prompts = [row for row in reversed(self._rows) if row["role"] == "user"][:limit]
-        return [
-            {**row, "preview": make_preview(omit_attached(row["content"]), PREVIEW) or ""} for row in prompts
-        ]
+        return [{**row, "preview": make_prompt_preview(row["content"], PREVIEW) or ""} for row in prompts]
 
     def rewind(self, message_id: int) -> list[Row]:
         """Remove a message and all messages after it. Return the removed messages."""

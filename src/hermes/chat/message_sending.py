@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes import clock, errors, home
 from hermes.agent.context import tokens
 from hermes.agent.context.message_size import MessageTooLarge
-from hermes.agent.models.model import ContextOverflow, takes_pictures
+from hermes.agent.models.model import ContextOverflow
 from hermes.agent.tool import shorten_middle
-from hermes.chat.input.attachments import PictureRefused, attach_files, has_pictures
+from hermes.chat.input.attachments import File, attach_files, has_pictures, require_eyes
 from hermes.chat.input.question import Option
 from hermes.text import format_size, make_printable
 
@@ -33,20 +34,25 @@ SHARE = 0.75
 """A shortened message fills this share of the free room in the context."""
 
 
-async def send_message(chat: Chat, text: str, typed_text: str | None = None) -> None:
-    """Send a message and show the answer. If the message is not sent, `typed_text` is put into the next
-    prompt."""
+async def send_message(
+    chat: Chat, text: str, typed_text: str | None = None, *, files: Sequence[File] = ()
+) -> None:
+    """Send a message with `files` and the files that it mentions, and show the answer. If the message is not
+    sent, `typed_text` is put into the next prompt."""
     typed_text, quoted = text if typed_text is None else typed_text, list(chat.quoted)
+    pasted = chat.prompt_line.pasted
     try:
-        message = await asyncio.to_thread(attach_files, text, chat.conversation.cwd, quoted=quoted)
+        message = await asyncio.to_thread(
+            attach_files, text, chat.conversation.cwd, pasted=pasted, files=files, quoted=quoted
+        )
         if has_pictures(message.content):
-            await _require_eyes(chat)
+            require_eyes((await chat.conversation.prepare()).agent.model)
         for line in message.notes:
             chat.screen.print_note(line)
         answer = await chat.answer(message.content, typed_text=typed_text)
     except MessageTooLarge as problem:
         chat.prefill = typed_text
-        await _offer_other_ways(chat, text, typed_text, problem)
+        await _offer_other_ways(chat, text, typed_text, files, problem)
         return
     except errors.HermesError:
         chat.prefill = typed_text
@@ -56,16 +62,9 @@ async def send_message(chat: Chat, text: str, typed_text: str | None = None) -> 
         chat.screen.print_note(OVERFLOW_HINT)
 
 
-async def _require_eyes(chat: Chat) -> None:
-    model = (await chat.conversation.prepare()).agent.model
-    if not takes_pictures(model):
-        raise PictureRefused(
-            f"{make_printable(model.name)} takes no pictures, so the message was not sent. `/model name` switches to a"
-            " model that does"
-        )
-
-
-async def _offer_other_ways(chat: Chat, text: str, typed_text: str, problem: MessageTooLarge) -> None:
+async def _offer_other_ways(
+    chat: Chat, text: str, typed_text: str, files: Sequence[File], problem: MessageTooLarge
+) -> None:
     """Ask how to send a message that is too large, and send it that way. If the person does not choose a way,
     the message is put back into the prompt."""
     chat.screen.print_problem(f"{problem}.")
@@ -90,7 +89,7 @@ async def _offer_other_ways(chat: Chat, text: str, typed_text: str, problem: Mes
         chat.screen.print_note(f"Wrote {make_printable(str(file))} ({size}).")
         middle = f"[the text is in the file {file.name}, {size}: read it in parts]"
     chat.prefill = ""
-    await send_message(chat, f"{parts.before}{middle}{parts.after}", typed_text)
+    await send_message(chat, f"{parts.before}{middle}{parts.after}", typed_text, files=files)
 
 
 class _Parts(NamedTuple):

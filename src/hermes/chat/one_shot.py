@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from hermes.agent.answer import Answer, collect_answer
@@ -19,6 +19,7 @@ from hermes.agent.events import (
     ToolStarted,
 )
 from hermes.agent.subagents import describe_work
+from hermes.chat.input.attachments import File, attach_files, has_pictures, require_eyes
 from hermes.chat.view.calls import EDITORS, NO_RESULT, READERS, Call, describe_call
 from hermes.chat.view.diffs import format_counts
 from hermes.chat.view.edits import read_edit
@@ -38,14 +39,22 @@ async def ask(
     question: str,
     report: Callable[[str], None],
     decide: Callable[[ApprovalRequest], Awaitable[Decision | None]] | None = None,
+    files: Sequence[File] = (),
 ) -> Answer:
-    """Ask a question and return the answer. `report` receives a line for each problem and for each tool call
-    that may change something.
+    """Ask a question with these files attached, and return the answer. `report` receives a line for each
+    attached file, for each problem, and for each tool call that may change something.
 
     `decide` asks the person for an approval, if the conversation supports approvals. If it returns None, the
     turn is stopped.
     """
     calls = CallLines(report)
+    message = attach_files(
+        question, conversation.cwd, pasted=[question], files=files, advice="Use -a FILE to attach a file"
+    )
+    if has_pictures(message.content):
+        require_eyes((await conversation.prepare()).agent.model)
+    for line in message.notes:
+        report(line)
 
     async def show(event: Event) -> None:
         match event:
@@ -66,7 +75,7 @@ async def ask(
                 pass
 
     try:
-        answer = await collect_answer(conversation.say(question), show)
+        answer = await collect_answer(conversation.say(message.content), show)
     except MessageTooLarge as problem:
         raise MessageTooLarge(f"{problem}. {TOO_LARGE_HINT}") from problem
     calls.finish()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hermes import clock, errors
+from hermes import errors
 from hermes.agent import auto_maintenance
 from hermes.agent.answer import Answer, collect_answer
 from hermes.agent.approvals.request import DENY
@@ -22,19 +22,21 @@ from hermes.chat.commands.table import Leave, parse_command, run_command
 from hermes.chat.input import quiet_keyboard
 from hermes.chat.input.approval import ask_approval
 from hermes.chat.input.question import Option, Stopped
+from hermes.chat.leaving import may_leave, say_goodbye
 from hermes.chat.message_sending import send_message
 from hermes.chat.shell_escape import parse_shell_command, run_shell_command
 from hermes.chat.view.log_warnings import show_warnings
-from hermes.chat.view.recap import format_farewell, make_recap
+from hermes.chat.view.recap import make_recap
 from hermes.chat.view.screen import format_usage
 from hermes.config.config_file import read_setting
 from hermes.conversation.background_tasks import BackgroundTasks
-from hermes.text import format_count, make_printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes.agent.turn import Turn
+    from hermes.chat.input.attachments import File
     from hermes.chat.input.prompt_line import PromptLine
     from hermes.chat.view.screen import Screen
     from hermes.conversation.conversation import Conversation
@@ -68,7 +70,7 @@ class Chat:
         """How many folded outputs were opened since the last turn. The newest is opened first."""
         self.saved: list[Path] = []
         """The files that `/save` wrote."""
-        self._refused_to_leave = 0
+        self.refused_to_leave = 0
         """How many times in a row the person has decided to stay because background processes are running."""
         self.busy_notice = BusyNotice(self._show_busy)
         self._title: str | None = None
@@ -86,12 +88,17 @@ class Chat:
     # ---------------------------------------------------------------- the loop
 
     async def run(
-        self, resuming: str | None = None, asked_cwd: Path | None = None, question: str = ""
+        self,
+        resuming: str | None = None,
+        asked_cwd: Path | None = None,
+        question: str = "",
+        files: Sequence[File] = (),
     ) -> None:
         """Run the chat until the person leaves.
 
         `resuming` is the session to resume, `asked_cwd` the working directory from the command line.
-        `question` is the first message. It is never parsed as a command, because it may come from a script.
+        `question` is the first message, and `files` are attached to it. It is never parsed as a command, and
+        files that it mentions are not attached, because it may come from a script.
         """
         self.prompt_line.open_output = self._open_output
         self._typed = quiet_keyboard.TypedAhead(
@@ -110,8 +117,9 @@ class Chat:
                         self.greet()
                     if question:
                         self.screen.print_input(question)
+                        self.prompt_line.pasted = [question]
                         with self._ignore_interrupts():
-                            await self._handle_input(question, is_message=True)
+                            await self._handle_input(question, files)
                     if not self._is_ending:
                         await self._converse()
         except (Leave, asyncio.CancelledError):
@@ -121,7 +129,7 @@ class Chat:
                 loop.remove_signal_handler(number)
             beside.cancel()
             await asyncio.gather(beside, return_exceptions=True)
-            await self._say_goodbye()
+            await say_goodbye(self)
 
     def _end(self, me: asyncio.Task[Any] | None) -> None:
         """Handle a signal that ends the chat. A running answer is stopped first, so that its messages are
@@ -145,46 +153,30 @@ class Chat:
             try:
                 typed = await self.prompt_line.ask(prefill)
             except EOFError:
-                if await self.may_leave():
+                if await may_leave(self):
                     return
                 continue
             except KeyboardInterrupt:
                 if time.monotonic() - self._interrupted_at < TWICE_WITHIN_S:
-                    if await self.may_leave():
+                    if await may_leave(self):
                         return
                     continue
                 self._interrupted_at = time.monotonic()
                 self.screen.print_note("Press Ctrl-C again, or Ctrl-D, to exit.")
                 continue
-            self._refused_to_leave = 0
+            self.refused_to_leave = 0
             if typed.strip():
                 with self._ignore_interrupts():
                     await self._handle_input(typed)
             if self._is_ending:
                 return
 
-    async def may_leave(self) -> bool:
-        """Return whether the person may leave. If background processes are running, ask first, because they
-        end with the chat. The third attempt in a row succeeds without a question."""
-        commands = self._list_processes()
-        if not commands or self._refused_to_leave >= 2:
-            return True
-        self.screen.print_line(f"{format_processes(len(commands))} running and will end with the chat:")
-        for command in commands:
-            self.screen.print_line(f"  {make_printable(command, width_limit=100)}")
-        options = [Option(True, "leave and end them", "y"), Option(False, "stay", "n")]
-        leaves = await self.choose("Leave?", options, default=1) or False
-        self._refused_to_leave += not leaves
-        return leaves
-
-    def _list_processes(self) -> Sequence[str]:
-        list_running = self.conversation.parts.list_processes
-        return () if list_running is None else list_running()
-
-    async def _handle_input(self, typed: str, *, is_message: bool = False) -> None:
+    async def _handle_input(self, typed: str, files: Sequence[File] | None = None) -> None:
+        """Handle an input. `files` are the attachments of the question of the command line; for an input of
+        the prompt, `files` is None."""
         text = typed.strip()
-        shell = None if is_message else parse_shell_command(typed)
-        command = None if is_message else parse_command(text)
+        shell = None if files is not None else parse_shell_command(typed)
+        command = None if files is not None else parse_command(text)
         if shell is not None and self.prompt_line.begins_with_paste:
             self.screen.print_note(PASTED)
             shell = None
@@ -192,7 +184,7 @@ class Chat:
             if shell is not None:
                 await run_shell_command(self, shell)
             elif command is None:
-                await send_message(self, text)
+                await send_message(self, text, files=files or ())
             else:
                 await self._leave_trashed()
                 await run_command(self, command.name, command.words)
@@ -250,28 +242,6 @@ class Chat:
         if notice is not None:
             line = notice
             await self.prompt_line.print_above(lambda: self.screen.print_aside(line))
-
-    async def _say_goodbye(self) -> None:
-        """Close the conversation and show how to resume it."""
-        rows: list[dict[str, Any]] = []
-        with suppress(errors.StoreError):
-            rows = [row for row in await self.conversation.load_rows() if row.get("role") != "system"]
-        is_stored, title = self.conversation.exists, None
-        with suppress(errors.StoreError):
-            title = await asyncio.to_thread(self.conversation.get_title)
-        processes = len(self._list_processes())
-        await self.conversation.close()
-        if processes:
-            self.screen.print_line(
-                f"Ended {format_count(processes, 'background process', 'background processes')}."
-            )
-        if self.conversation.incognito:
-            kept = f", except what you saved: {', '.join(map(str, self.saved))}" if self.saved else ""
-            self.screen.print_line(f"Goodbye. Nothing of this was kept{kept}.")
-            return
-        seconds = clock.now() - self.conversation.started_at
-        for line in format_farewell(self.conversation.session_id, title, seconds, rows if is_stored else []):
-            self.screen.print_line(line)
 
     # ---------------------------------------------------------------- the screen
 
@@ -503,10 +473,6 @@ class Chat:
                 self._listen()  # the question had replaced the Ctrl-C handler
                 self.screen.resume()
         turn.decide(event.number, decision)
-
-
-def format_processes(count: int) -> str:
-    return "1 background process is" if count == 1 else f"{count} background processes are"
 
 
 def _ignore_interrupt() -> None:

@@ -30,6 +30,7 @@ from hermes.text import make_printable, spell_controls
 if TYPE_CHECKING:
     from hermes.agent.approvals.request import ApprovalRequest, Decision
     from hermes.agent.components import AgentComponents
+    from hermes.chat.input.attachments import File
     from hermes.conversation.conversation import Conversation
     from hermes.db.session_db import AnyStore, SessionDB
 
@@ -88,6 +89,15 @@ def add_main_options(parser: argparse._ActionsContainer) -> None:
         metavar="QUESTION",
         help="ask one question and print the answer; `-` reads the question from stdin",
     )
+    parser.add_argument(
+        "-a",
+        "--attach",
+        action="append",
+        default=[],
+        type=parse_text,
+        metavar="FILE",
+        help="attach a text file or a picture to the question; may be repeated",
+    )
 
 
 def run_command(arguments: argparse.Namespace) -> int:
@@ -113,13 +123,16 @@ def run_command(arguments: argparse.Namespace) -> int:
                 with _open_store(arguments) as db:
                     _find_session(db, arguments, can_pick=False)
             raise Refused("the chat needs a terminal; use -q to ask one question without one")
+    from hermes.chat.input.attachments import read_named_file
+
+    files = [read_named_file(name, Path.cwd()) for name in arguments.attach]
     with _open_store(arguments) as db:
         chosen = _find_session(db, arguments, can_pick=question is None or opens_chat)
         import asyncio
 
         if question is not None and not opens_chat:
-            return asyncio.run(_answer_question(db, arguments, question, chosen))
-        asyncio.run(_run_chat(db, arguments, chosen, question or ""))
+            return asyncio.run(_answer_question(db, arguments, question, files, chosen))
+        asyncio.run(_run_chat(db, arguments, chosen, question or "", files))
     return DONE
 
 
@@ -145,6 +158,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise WrongUsage("there are two questions: one with -q and one without; choose one")
     if arguments.json and arguments.query is None and not arguments.question and sys.stdin.isatty():
         raise WrongUsage(NEEDS_QUESTION)
+    if arguments.attach and arguments.query is None and not arguments.question and sys.stdin.isatty():
+        raise WrongUsage("-a needs a question; in the chat, @FILE attaches a file")
     if arguments.incognito and _is_resuming(arguments):
         raise WrongUsage("--incognito starts a new conversation; it cannot continue another")
     if arguments.cwd is not None:
@@ -326,7 +341,7 @@ def _make_conversation(
 
 
 async def _answer_question(
-    db: SessionDB, arguments: argparse.Namespace, question: str, chosen: str | None
+    db: SessionDB, arguments: argparse.Namespace, question: str, files: Sequence[File], chosen: str | None
 ) -> int:
     """Ask one question. Only the answer is written to stdout."""
     import asyncio
@@ -356,7 +371,7 @@ async def _answer_question(
     try:
         if chosen is not None:
             await conversation.switch_to(chosen, asked_cwd=arguments.cwd, reopen=False)
-        answer = await ask(conversation, question, print_error, decide if can_ask else None)
+        answer = await ask(conversation, question, print_error, decide if can_ask else None, files)
         if arguments.json:
             print_json(make_json(conversation, answer))
         elif answer.text:
@@ -375,7 +390,9 @@ async def _answer_question(
     return DONE
 
 
-async def _run_chat(db: SessionDB, arguments: argparse.Namespace, chosen: str | None, question: str) -> None:
+async def _run_chat(
+    db: SessionDB, arguments: argparse.Namespace, chosen: str | None, question: str, files: Sequence[File]
+) -> None:
     from hermes.chat.commands.table import load_commands
     from hermes.chat.input.completion import ChatCompleter
     from hermes.chat.input.prompt_line import PromptLine
@@ -386,4 +403,4 @@ async def _run_chat(db: SessionDB, arguments: argparse.Namespace, chosen: str | 
     chat = Chat(conversation, Screen())
     completer = ChatCompleter(db, load_commands().values(), lambda: conversation.cwd)
     chat.prompt_line = PromptLine(completer, chat.format_toolbar, incognito=arguments.incognito)
-    await chat.run(chosen, arguments.cwd, question)
+    await chat.run(chosen, arguments.cwd, question, files)

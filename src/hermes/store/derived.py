@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hermes import clock
+from hermes.message_content import make_prompt_preview
 from hermes.session_kinds import SOURCE_ALIASES, classify_session
 from hermes.store.content import decode
 from hermes.store.engine import Reader, Writer
-from hermes.text import make_preview
 
 AT_ONCE = 1000
 """Maximum number of noted sessions that one transaction recomputes. The same limit applies to the further
@@ -106,7 +106,7 @@ def find_activity(
     return (
         newest if newest is not None else started_at if clock.is_time(started_at) else None,
         reader.value(LAST_PERSON, session_id),
-        None if first_prompt is None else make_preview(decode(first_prompt[0], first_prompt[1])),
+        None if first_prompt is None else make_prompt_preview(decode(first_prompt[0], first_prompt[1])),
     )
 
 

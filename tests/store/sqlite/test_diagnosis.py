@@ -355,6 +355,11 @@ def test_a_deep_look_finds_what_a_quick_one_does_not(store: Path) -> None:
     assert looked_at(store, deep=True).ok
 
 
+def test_a_preview_with_attached_files_by_an_earlier_version_is_consistent(store: Path) -> None:
+    sql(store, "UPDATE sessions SET preview = preview || '  [file a.txt] ``` milk' WHERE id = 's'")
+    assert looked_at(store, deep=True).ok
+
+
 def test_rows_of_other_programs_are_never_fatal(store: Path) -> None:
     sql(store, "UPDATE sessions SET last_active = 'soon', title = 5, started_at = 'x' WHERE id = 's'")
     sql(store, "UPDATE messages SET timestamp = 'never', content = x'ff'")

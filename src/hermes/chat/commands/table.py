@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
+from hermes.chat.leaving import may_leave
 from hermes.conversation.commands.command_types import AnyCommand, Command, TypedCommand, split_command
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ async def clear_screen(chat: Chat, words: str) -> None:
 
 
 async def leave(chat: Chat, words: str) -> None:
-    if await chat.may_leave():
+    if await may_leave(chat):
         raise Leave
 
 

@@ -2,6 +2,9 @@
 
 A mention that cannot be attached does not stop the message, because an `@` can have another meaning. The
 person is shown which files were attached and which were not.
+
+Only mentions that the person typed are attached. A pasted text and the question of a command line can come
+from somebody else, who must not be able to choose a file that is sent to a model.
 """
 
 from __future__ import annotations
@@ -9,12 +12,14 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hermes import errors
+from hermes.agent.models.model import Model, takes_pictures
 from hermes.agent.tool import MOST_OUTPUT, shorten_middle
 from hermes.message_content import detect_picture_type, list_parts
 from hermes.recall.tool.prompt_safety import close_fence, fence_text, to_one_line
@@ -34,14 +39,19 @@ class PictureRefused(errors.HermesError):
     """The model does not accept pictures."""
 
 
+class FileRefused(errors.HermesError):
+    """A file that the command line names cannot be attached."""
+
+
 class File(NamedTuple):
     name: str
-    note: str
-    """The line for the person."""
+    note: str = ""
+    """The line for the person. Empty if there is no such file."""
     text: str = ""
     """The text for the model. Empty if the model gets nothing from this file."""
     picture: dict[str, Any] | None = None
-    is_missing: bool = False
+    problem: str = ""
+    """Why the content of the file is not attached."""
 
 
 class Message(NamedTuple):
@@ -51,60 +61,113 @@ class Message(NamedTuple):
     """Notes about which files were attached and which were not."""
 
 
-def attach_files(text: str, cwd: Path, *, quoted: Sequence[str] = ()) -> Message:
-    """Return the message followed by the content of every file that it mentions, and by the texts `quoted`."""
-    names = dict.fromkeys(mention[1] or mention[2].rstrip(".,;:!?)") for mention in _MENTION.finditer(text))
-    files = [_read_file(name, cwd) for name in list(filter(None, names))[:MOST_FILES]]
-    notes = [file.note for file in files if not file.is_missing]
-    if missing := [file for file in files if file.is_missing]:
+def attach_files(
+    text: str,
+    cwd: Path,
+    *,
+    pasted: Iterable[str] = (),
+    files: Sequence[File] = (),
+    quoted: Sequence[str] = (),
+    advice: str = "A file is attached only if you type its name here",
+) -> Message:
+    """Return the message followed by the content of every file that it mentions, by `files`, and by the texts
+    `quoted`.
+
+    `pasted` are the parts of the text that the person did not type. The files that they mention are not
+    attached, and `advice` tells the person how to attach them.
+    """
+    mentions, untyped = (
+        Counter(_list_mentions(text)),
+        Counter(name for part in pasted for name in _list_mentions(part)),
+    )
+    names = [name for name, count in mentions.items() if count > untyped[name]]
+    mentioned = [_read_file(name, cwd) for name in names[:MOST_FILES]]
+    notes = [file.note for file in (*files, *mentioned) if file.note]
+    if missing := [file for file in mentioned if not file.note]:
         notes.append(_describe_missing(missing, cwd))
     if len(names) > MOST_FILES:
         notes.append(f"Only the first {MOST_FILES} files are attached.")
-    parts = [*(file.text for file in files if file.text), *quoted]
+    if ignored := [name for name in mentions if name not in names and _is_file(name, cwd)]:
+        notes.append(_describe_ignored(ignored, advice))
+    parts = [*(file.text for file in (*files, *mentioned) if file.text), *quoted]
     content = "\n\n".join([close_fence(text), *parts]) if parts else text
-    pictures = [file.picture for file in files if file.picture is not None]
+    pictures = [file.picture for file in (*files, *mentioned) if file.picture is not None]
     return Message([{"type": "text", "text": content}, *pictures] if pictures else content, notes)
+
+
+def read_named_file(name: str, cwd: Path) -> File:
+    """Read a file that the command line names. Unlike a mention, it must be possible to attach it."""
+    file = _read_file(name, cwd, through_links=True)
+    if not file.note:
+        near = _find_near(name, cwd)
+        hint = f"; did you mean '{make_printable(near[0])}'?" if near else ""
+        raise FileRefused(f"there is no file '{make_printable(name)}'{hint}")
+    if file.problem:
+        raise FileRefused(f"{file.problem}, so it cannot be attached")
+    return file
 
 
 def has_pictures(content: object) -> bool:
     return any(part.kind == "picture" for part in list_parts(content))
 
 
-def _read_file(name: str, cwd: Path) -> File:
+def require_eyes(model: Model) -> None:
+    """Raise PictureRefused if the model is known to accept no pictures."""
+    if not takes_pictures(model):
+        raise PictureRefused(
+            f"{make_printable(model.name)} takes no pictures, so the message was not sent. Choose a model that does"
+            " with `/model NAME`, or with `-m NAME` on the command line"
+        )
+
+
+def _list_mentions(text: str) -> list[str]:
+    names = (mention[1] or mention[2].rstrip(".,;:!?)") for mention in _MENTION.finditer(text))
+    return [name for name in names if name]
+
+
+def _is_file(name: str, cwd: Path) -> bool:
+    try:
+        return (cwd / Path(name).expanduser()).is_file()
+    except (OSError, ValueError, RuntimeError):  # no valid name
+        return False
+
+
+def _read_file(name: str, cwd: Path, *, through_links: bool = False) -> File:
     shown = make_printable(name)
     try:
         path = cwd / Path(name).expanduser()
         if path.is_dir():
-            return _refuse(name, f"{shown} is a folder; only its name is sent", "a folder")
+            return _refuse(name, f"{shown} is a folder", "a folder")
         if not path.exists():
-            return File(name, "", is_missing=True)
+            return File(name)
         if not path.is_file():
-            return _refuse(name, f"{shown} is not a file; only its name is sent", "not a file")
+            return _refuse(name, f"{shown} is not a file", "not a file")
         real = path.resolve()
-        if not real.is_relative_to(_spell_folder(path, cwd)):
+        if not through_links and not real.is_relative_to(_spell_folder(path, cwd)):
             target = make_printable(str(real))
             mention = f'@"{target}"' if " " in target else f"@{target}"
             return _refuse(
                 name,
-                f"{shown} leads through a link to {target}; only its name is sent. To attach it, type {mention}",
+                f"{shown} leads through a link to {target}",
                 "a link to a file elsewhere",
+                f" To attach it, type {mention}.",
             )
         size = real.stat().st_size
         if size > LARGEST_TEXT:
             limit = format_size(LARGEST_TEXT)
             return _refuse(
                 name,
-                f"{shown} is too large to attach ({format_size(size)}, at most {limit}); only its name is sent",
+                f"{shown} is too large to attach ({format_size(size)}, at most {limit})",
                 f"{format_size(size)}, too large to attach",
             )
         data = real.read_bytes()
     except (ValueError, RuntimeError):  # no valid name
-        return File(name, "", is_missing=True)
+        return File(name)
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
         if isinstance(problem, FileNotFoundError) or reason == "File name too long":
-            return File(name, "", is_missing=True)
-        return _refuse(name, f"{shown} cannot be read: {reason}; only its name is sent", "cannot be read")
+            return File(name)
+        return _refuse(name, f"{shown} cannot be read: {reason}", "cannot be read")
     media_type = detect_picture_type(data)
     return _quote_text(name, data) if media_type is None else _make_picture(name, data, media_type)
 
@@ -126,7 +189,7 @@ def _quote_text(name: str, data: bytes) -> File:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        return _refuse(name, f"{shown} is not a text file ({size}); only its name is sent", f"binary, {size}")
+        return _refuse(name, f"{shown} is not a text file ({size})", f"binary, {size}")
     note = f"Attached {shown} ({format_count(text.count(chr(10)) + (not text.endswith(chr(10))), 'line')}, {size})."
     if len(text) > MOST_OUTPUT:
         note = f"{note[:-1]}; its middle is left out, {MOST_OUTPUT:,} of {len(text):,} characters are sent."
@@ -139,7 +202,7 @@ def _make_picture(name: str, data: bytes, media_type: str) -> File:
         limit = format_size(LARGEST_PICTURE)
         return _refuse(
             name,
-            f"{shown} is too large for a picture ({size}, at most {limit}); only its name is sent",
+            f"{shown} is too large for a picture ({size}, at most {limit})",
             f"a picture of {size}, too large",
         )
     url = f"data:{media_type};base64,{base64.b64encode(data).decode()}"
@@ -152,8 +215,14 @@ def _make_picture(name: str, data: bytes, media_type: str) -> File:
     )
 
 
-def _refuse(name: str, note: str, reason: str) -> File:
-    return File(name, f"{note}.", f"[file {_label(name)}: {reason}; not attached]")
+def _refuse(name: str, problem: str, reason: str, advice: str = "") -> File:
+    """Return a file of which only the name is sent. `problem` is for the person, `reason` for the model."""
+    return File(
+        name,
+        f"{problem}; only its name is sent.{advice}",
+        f"[file {_label(name)}: {reason}; not attached]",
+        problem=problem,
+    )
 
 
 def _label(name: str) -> str:
@@ -166,6 +235,11 @@ def _describe_missing(files: Sequence[File], cwd: Path) -> str:
     hint = f" Did you mean {', '.join(f'@{make_printable(name)}' for name in near)}?" if near else ""
     are, them = ("is not a file", "it") if len(files) == 1 else ("are not files", "them")
     return f"{named} {are} in {make_printable(str(cwd))}, so nothing is attached for {them}.{hint}"
+
+
+def _describe_ignored(names: Sequence[str], advice: str) -> str:
+    listed = ", ".join(f"@{make_printable(name, width_limit=60)}" for name in names[:MOST_FILES])
+    return f"Not attached: {listed}. {advice}."
 
 
 def _find_near(name: str, cwd: Path) -> list[str]:

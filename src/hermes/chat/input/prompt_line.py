@@ -63,6 +63,8 @@ class PromptLine:
         """Whether the last input begins with pasted text. Such an input is not a command for the shell."""
         self._pasted_first = ""
         """The text that was pasted at the beginning of the input."""
+        self.pasted: list[str] = []
+        """The parts of the last input that were pasted. Files that they mention are not attached."""
         self._incognito = incognito
         self._history = PromptHistory(self.pastes, None if incognito else open_history_file())
         self._before_search: tuple[int, int] | None = None
@@ -103,6 +105,8 @@ class PromptLine:
             prefill += "\n"  # the text typed before the last question follows
         self._gate = None
         self._pasted_first = ""
+        if not prefill:  # a message that was not sent is in the input again
+            self.pasted = []
         message = [mark]
         if self._is_dumb:  # prompt_toolkit does not print the default on dumb terminals
             message.append(("", prefill))
@@ -112,7 +116,9 @@ class PromptLine:
         text = await self._session.prompt_async(FormattedText(message), default=prefill, handle_sigint=False)
         pasted = self._pasted_first.lstrip()
         self.begins_with_paste = bool(pasted) and text.lstrip().startswith(pasted[0])
-        return self.pastes.expand(text).text
+        whole, ranges = self.pastes.expand(text)
+        self.pasted += [whole[start:end] for start, end in ranges]
+        return whole
 
     async def wait_until_drawn(self) -> None:
         """Wait until the first prompt is on the screen."""
@@ -182,6 +188,8 @@ class PromptLine:
             shown, buffer = self.pastes.abbreviate(event.data), event.current_buffer
             if not buffer.document.text_before_cursor.strip():
                 self._pasted_first = shown
+            if not self.pastes.expand(shown).ranges:  # `ask` finds the others
+                self.pasted.append(shown)
             buffer.insert_text(shown)
 
         @keys.add("c-o")

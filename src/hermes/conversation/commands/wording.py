@@ -14,8 +14,7 @@ from hermes.agent.subagents import describe_work
 from hermes.conversation.commands import replies
 from hermes.conversation.commands.replies import Reason, Reply
 from hermes.insights.number_format import format_dollars, format_number, format_plural, shorten_number
-from hermes.message_content import omit_attached
-from hermes.text import make_preview
+from hermes.message_content import make_prompt_preview
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -184,7 +183,7 @@ def describe_restore_plan(plan: RestorePlan, *, is_redo: bool) -> list[Line]:
 
 def _quote_beginning(content: object) -> Line:
     """Return the beginning of a message in quotation marks."""
-    return "“", Foreign(make_preview(omit_attached(content), LONGEST_PREVIEW) or "…", LONGEST_PREVIEW), "”"
+    return "“", Foreign(make_prompt_preview(content, LONGEST_PREVIEW) or "…", LONGEST_PREVIEW), "”"
 
 
 def _describe_brought_back(reply: replies.BroughtBack) -> list[Line]:

@@ -14,9 +14,9 @@ from hermes import clock
 from hermes.config.settings_schema import ResetPolicy
 from hermes.config.time_zones import UnknownZone, find_zone
 from hermes.insights.number_format import format_duration
-from hermes.message_content import omit_attached
+from hermes.message_content import make_prompt_preview
 from hermes.recall.snippets.goals import MARKED, fit_snippet
-from hermes.text import make_preview, make_printable
+from hermes.text import make_printable
 
 Row = dict[str, Any]
 
@@ -57,7 +57,7 @@ def format_conversation(row: Row, now: float) -> str:
 
 def quote_beginning(content: object) -> str:
     """Return the beginning of a message, in quotation marks."""
-    return f"“{escape_line(make_preview(omit_attached(content), LONGEST) or '…')}”"
+    return f"“{escape_line(make_prompt_preview(content, LONGEST) or '…')}”"
 
 
 def format_snippet(text: str) -> str:

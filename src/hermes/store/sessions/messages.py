@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hermes import clock, errors
-from hermes.message_content import PARTIAL
+from hermes.message_content import PARTIAL, make_prompt_preview
 from hermes.session_kinds import KEPT_FROM_MODELS
 from hermes.store import derived
 from hermes.store.arguments import (
@@ -33,7 +33,7 @@ from hermes.store.sessions.attachments import encode
 from hermes.store.sessions.carried_context import COUNT_OF, SET_COUNTS
 from hermes.store.sessions.sessions import IS_TRASHED, LIVE, record_process
 from hermes.store.statements import join_columns, make_insert, make_update
-from hermes.text import clean_replay, make_preview
+from hermes.text import clean_replay
 
 CHECKS: dict[str, Callable[[str, Any], object]] = {
     "text": require_text,
@@ -172,7 +172,7 @@ class Messages:
         epoch = None if lease_epoch is None else check_integer("lease_epoch", lease_epoch)
         replaces = check_optional_integer("replaces", replaces)
         person = at if role == "user" else None
-        preview = make_preview(stored if kind == "text" else content) if person is not None else None
+        preview = make_prompt_preview(stored if kind == "text" else content) if person is not None else None
         counted = (
             count_calls(role, columns.get("tool_calls")),
             at,

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from hermes import clock, errors
-from hermes.message_content import omit_attached
+from hermes.message_content import make_prompt_preview
 from hermes.store import derived
 from hermes.store.arguments import check_integer, check_optional_integer
 from hermes.store.content import decode
@@ -19,7 +19,6 @@ from hermes.store.engine import Access, Reader, Writer
 from hermes.store.sessions import carried_context
 from hermes.store.sessions.messages import check_fence, decode_row
 from hermes.store.sessions.sessions import IS_TRASHED
-from hermes.text import make_preview
 
 ROW = "SELECT * FROM messages WHERE id = ?"
 TAKE_BACK = "UPDATE messages SET active = 0, rewound_at = ? WHERE id = ? AND session_id = ? AND active = 1"
@@ -157,7 +156,7 @@ class Rewinds:
             {
                 "id": message_id,
                 "timestamp": at,
-                "preview": make_preview(omit_attached(decode(content, kind)), 80) or "",
+                "preview": make_prompt_preview(decode(content, kind), 80) or "",
             }
             for message_id, content, kind, at in rows
         ]

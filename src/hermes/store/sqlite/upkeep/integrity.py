@@ -130,8 +130,11 @@ def _find_broken_pages(path: Path) -> list[str]:
 
 def _find_derived_drift(reader: SqliteReader) -> list[str]:
     drift = []
-    for session_id, started_at, *have in reader.each(DERIVED):
-        if tuple(have) != derived.find_activity(reader, session_id, started_at):
+    for session_id, started_at, *activity, preview in reader.each(DERIVED):
+        *right_activity, right_preview = derived.find_activity(reader, session_id, started_at)
+        # An earlier version also stored the attached files, after the typed text.
+        is_right = preview == right_preview or (right_preview and str(preview).startswith(right_preview))
+        if activity != right_activity or not is_right:
             drift.append(f"activity or preview of session {session_id}")
     drift += [f"conversation of session {row[0]}" for row in reader.rows(MISROOTED)]
     drift += [f"activity of conversation {row[0]}" for row in reader.rows(STALE_CONVERSATION)]
