@@ -6,8 +6,8 @@ tokens instead of index terms. If the two disagree, one of them is wrong.
 1. The text of a message is its content (the strings of structured content), its tool name and its tool calls.
    Case and diacritics are folded on both sides, diacritics on Latin, Greek and Cyrillic letters only.
 2. Tokens are runs of letters and digits of one script family. An identifier also yields its camelCase parts.
-3. A word matches if its tokens occur side by side as whole tokens. If it contains punctuation, it must also
-   occur literally. A word of only punctuation matches literally.
+3. The punctuation of a sentence around a word is left out. A word matches if its tokens occur side by side as
+   whole tokens. If it contains punctuation, it must also occur literally. A word of only punctuation matches literally.
 4. In scripts without spaces a run matches as a substring.
 5. `prefix*` matches the start of a token.
 6. `*part*` matches inside a token. With punctuation, or across script families, it must occur literally.
@@ -33,6 +33,8 @@ SPACELESS = (
     "MYANMAR ",
 )
 ITERATION_MARKS = "々〆〇〻"
+QUOTES = "'`“”„‟‘’‚«»‹›"
+PAIRS = ("()", "[]", "{}", "（）", "「」", "『』", "【】", "《》")
 DROPPED = ("COMBINING ", "VARIATION SELECTOR-")
 
 
@@ -78,12 +80,43 @@ def read_query(query: str) -> list[str | tuple[str, bool]]:
             if word in ("AND", "OR", "NOT"):
                 items.append(word)
                 continue
-            stem = word
+            stem = word = within_sentence(word)
             while stem.endswith("*"):
                 stem = stem[:-1]
             if fold(stem).strip():
-                items.append((stem, stem != word))
+                items.append((within_sentence(stem), stem != word))
     return items
+
+
+def within_sentence(word: str) -> str:
+    """Return the word without the punctuation around it, one sign at a time."""
+    rest = word
+    while rest:
+        dots = len(rest) - len(rest.rstrip("."))
+        lone_ending = rest[-1] in ".,;:" and rest[-2:] != rest[-1] * 2
+        too_many = [pair for pair in PAIRS if rest.count(pair[1]) > rest.count(pair[0])]
+        too_few = [pair for pair in PAIRS if rest.count(pair[0]) > rest.count(pair[1])]
+        if dots >= 3:
+            rest = rest[:-dots]
+        elif (
+            lone_ending
+            or rest[-1] in "?!？！؟…。，、；：" + QUOTES
+            or rest[-1] in [pair[1] for pair in too_many]
+        ):
+            rest = rest[:-1]
+        elif rest[0] in "¿¡" + QUOTES or rest[0] in [pair[0] for pair in too_few]:
+            rest = rest[1:]
+        elif rest[0] == "(" and rest[-1] == ")" and encloses(rest):
+            rest = rest[1:-1]
+        else:
+            break
+    return rest if any(char.isalnum() for char in rest) else word
+
+
+def encloses(word: str) -> bool:
+    """Return whether the first parenthesis is closed by the last one."""
+    depths = [word[: at + 1].count("(") - word[: at + 1].count(")") for at in range(len(word))]
+    return depths.index(0) == len(word) - 1
 
 
 # One word or phrase

@@ -13,12 +13,17 @@ if TYPE_CHECKING:
 MARKS = frozenset("\\`*_[]()<>#+-.!|~:=\"'")
 """Characters that Markdown uses as markup. Only a parser can decide whether such a character is markup or
 text."""
+_UNCHECKED = dict.fromkeys([*map(ord, MARKS), *(code for code in range(0x3001) if chr(code).isspace()), 0])
+"""A table for `str.translate` that removes marks, all kinds of whitespace, and NUL."""
 
 
 def has_same_text(source: str, rendered: str) -> bool:
     """Return whether all characters that cannot be markup occur in the rendering in the same order."""
+    source, rendered = source.translate(_UNCHECKED), rendered.translate(_UNCHECKED)
+    if source == rendered:  # the usual case, quickly
+        return True
     found = iter(rendered)
-    return all(char in found for char in source if char not in MARKS and not char.isspace() and char != "\0")
+    return all(char in found for char in source)
 
 
 def iterate_visible_texts(tokens: Sequence[Token]) -> Iterator[str]:

@@ -98,6 +98,44 @@ a < b
     )
 
 
+EVERY_RULE = "> q\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```\ncode\n```\n\n1. x\n\n***\n\nover\n===\n\n# end"
+LINES = [
+    "word",
+    "two words",
+    "- a",
+    "  b",
+    "1. x",
+    "# h",
+    "---",
+    "===",
+    "> q",
+    "| a | b |",
+    "|-|-|",
+    "```",
+    "~~~",
+    "    code",
+]
+LINES += [
+    "**b** _i_",
+    "`c`",
+    "a\\*b",
+    "~~s~~",
+    "[x](https://x.example)",
+    "<https://x.example>",
+    "&amp;",
+    "* * *",
+    "",
+    "",
+    "",
+]
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=8).map("\n".join))
+def test_a_text_looks_the_same_whatever_other_markup_precedes_it(said: str) -> None:
+    """The parser leaves out the rules that a text does not need. This must not change the result."""
+    assert render_text(f"{EVERY_RULE}\n\n{said}") == render_text(EVERY_RULE) + render_text(said)
+
+
 @pytest.mark.parametrize(
     ("said", "target", "shown"),
     [

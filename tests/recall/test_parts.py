@@ -307,4 +307,4 @@ def test_deep_groups_and_many_parts_are_no_trouble_for_the_index(db: SessionDB) 
         nested = f"({nested} {'OR' if number % 2 else 'AND'} *bet*)"
     assert len(found(db, nested)) == 1
     assert len(found(db, " OR ".join(f"*zz{number}*" for number in range(300)) + " OR *lph*")) == 1
-    assert found(db, "(" * 500 + "alpha") == []
+    assert len(found(db, "(" * 500 + "alpha")) == 1

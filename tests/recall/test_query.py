@@ -18,10 +18,11 @@ from hermes.store.query_tree import (
     Phrase,
     Word,
     list_positive_leaves,
+    make_phrase,
     matches,
     needs_check,
 )
-from hermes.text import extract_searchable_text, extract_tool_call_text
+from hermes.text import extract_searchable_text, extract_tool_call_text, replace_surrogates
 from tests.oracle import oracle_matches
 from tests.tiers import scale_examples
 
@@ -190,6 +191,39 @@ def test_the_set_found_is_the_oracles(search: tuple[str, dict[str, Any]]) -> Non
 @given(st.text(), st.text())
 def test_the_oracle_agrees_on_any_text_whatever(query: str, content: str) -> None:
     agrees(query, {"content": content, "tool_name": None, "tool_calls": None})
+
+
+SENTENCES = [
+    "{}?",
+    "{}!",
+    "{}.",
+    "{},",
+    "{};",
+    "{}...",
+    "({}",
+    "{})",
+    "({})",
+    "'{}'",
+    "“{}”,",
+    "¿{}?!",
+    "{}？",
+]
+WORDS = ["budget", "getUserName", "$5", "v1.2.3", "foo(bar)", "café", "桂林", "std::vector<int>", "50%"]
+
+
+@given(st.sampled_from(WORDS), st.lists(st.sampled_from(SENTENCES), max_size=3, unique=True), texts)
+def test_the_punctuation_of_a_sentence_never_hides_a_word(word: str, shapes: list[str], around: str) -> None:
+    typed = word
+    for shape in shapes:
+        typed = shape.format(typed)
+    assert parse(typed) == parse(word)
+    assert found(typed, f"{around} {word} {around}")
+
+
+@given(st.text())
+def test_quotes_make_all_punctuation_count(text: str) -> None:
+    text = text.replace('"', "")
+    assert parse(f'"{text}"') == make_phrase(replace_surrogates(text))
 
 
 JSON = st.recursive(

@@ -10,13 +10,14 @@ block that the parser would shorten is shown as typed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from html import escape
 from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline, link
 from markdown_it.token import Token
 
@@ -33,6 +34,19 @@ _AFTER_ADDRESS = ".,;:!?*_~"
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
 _MARKUP = re.compile(r"[\\`*_\[<>#|~]|://|(?m:^[ \t]*(?:[-+=]|\d{1,9}[.)])|^(?:\t| {2,}))")
 """Matches a text that may contain Markdown. Other texts are not parsed, which saves much time."""
+_NEEDS: dict[str, Callable[[str], object]] = {
+    "table": lambda text: "|" in text,
+    "fence": lambda text: "```" in text or "~~~" in text,
+    "blockquote": lambda text: ">" in text,
+    "heading": lambda text: "#" in text,
+    "lheading": re.compile(r"[-=][ \t]*(?:\n|\Z)").search,
+    "hr": re.compile(r"([-*_])[ \t]*\1[ \t]*\1").search,
+    "list": re.compile(r"(?:[-+*]|\d[.)])(?:\s|\Z)").search,
+}
+"""For a rule that the parser tries at each line: whether it can apply to any line of a text. Leaving out the others
+saves time."""
+_PLAIN = re.compile(r"[^\n\\`~*_\[\]<!&]*")
+"""Matches the text of a block that needs no parsing, because it has one line and no marks."""
 _DEFINITION = re.compile(r"\[[^\[\]\n]{1,999}\]:")
 _PARAGRAPHS = re.compile(r"\n(?:[ \t]*\n)+")
 
@@ -42,7 +56,7 @@ def render_text(text: str) -> str:
     text = spell_controls(text)
     if not _MARKUP.search(text):
         return "".join(_render_lines(part.split("\n")) for part in _PARAGRAPHS.split(text) if part.strip())
-    parser = _get_parser()
+    parser = _get_parser(tuple(rule for rule, needed in _NEEDS.items() if not needed(text)))
     lines = text.split("\n")
     tokens: list[Token] = []
     html = ""
@@ -208,10 +222,22 @@ def _keep_label(state: StateInline, silent: bool) -> bool:
     return True
 
 
+def _parse_inline(state: StateCore) -> None:
+    """Parse the text of each block. Plain text is its own only token."""
+    for token in state.tokens:
+        if token.type == "inline" and _PLAIN.fullmatch(token.content):
+            token.children = [Token("text", "", 0, content=token.content)] if token.content else []
+        elif token.type == "inline":
+            token.children = []
+            state.md.inline.parse(token.content, state.md, state.env, token.children)
+
+
 @cache
-def _get_parser() -> MarkdownIt:
+def _get_parser(unused: tuple[str, ...] = ()) -> MarkdownIt:
+    """Return a parser without the rules `unused`."""
     # Raw HTML and entities are shown as typed. So are link definitions, which another parser reads.
-    parser = _make_parser().disable("reference")
+    parser = _make_parser().disable(["reference", "html_block", "html_inline", *unused])
+    parser.core.ruler.at("inline", _parse_inline)
     parser.inline.ruler.at("link", _keep_label)
     keep_indentation(parser)
     return parser

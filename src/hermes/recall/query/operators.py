@@ -7,6 +7,7 @@ queries typed at a prompt.
             a AND b, a b  both
             a NOT b       the first without the second; NOT applies to the next word or phrase only
     word    anything between spaces and quotes; with punctuation it is also searched for literally
+            budget?       the punctuation of a sentence around a word is not part of it
             deploy*       trailing stars: the last token is a prefix
     phrase  "a b"         adjacent words
 
@@ -23,9 +24,18 @@ from hermes.store.arguments import require_text
 from hermes.store.query_tree import And, Leaf, Node, Not, Or, make_phrase, make_word
 from hermes.text import replace_surrogates
 
-__all__ = ["PIECES", "parse", "parse_leaf"]
+__all__ = ["PIECES", "parse", "parse_leaf", "trim_word"]
 
 PIECES = re.compile(r'"([^"]*)"|([^\s"]+)')
+
+QUOTATION_MARKS = "'`“”„‟‘’‚«»‹›"
+ENDINGS = frozenset(f"?!？！؟…。，、；：{QUOTATION_MARKS}")
+"""Signs that end a sentence, a part of it or a quotation, also repeated: `really?!`."""
+SINGLE_ENDINGS = frozenset(".,;:")
+"""Signs that end a part of a sentence only if they stand alone. `std::` and `main..` are programs."""
+BEGINNINGS = frozenset(f"¿¡{QUOTATION_MARKS}")
+BRACKETS = {"(": ")", "[": "]", "{": "}", "（": "）", "「": "」", "『": "』", "【": "】", "《": "》"}
+OPENING_OF = {closing: opening for opening, closing in BRACKETS.items()}
 
 
 def parse(query: str) -> Node | None:
@@ -60,8 +70,65 @@ def _join_nodes(both: list[Node]) -> Node:
 
 def parse_leaf(typed: str) -> Leaf | None:
     """Parse one typed word. Trailing stars make it a prefix."""
-    stem = typed.rstrip("*")
-    return make_word(stem, prefix=stem != typed) if stem else None
+    word = trim_word(typed)
+    stem = word.rstrip("*")
+    return make_word(trim_word(stem), prefix=stem != word) if stem else None
+
+
+def trim_word(word: str) -> str:
+    """Return a word without the punctuation of the sentence around it: `budget` for `(budget?` or `«budget»,`.
+
+    Brackets that are paired inside the word belong to it (`foo()`, `[x]`), except parentheses around the
+    whole word. So does an opening bracket at its end (`foo(`). A word without letters and digits is returned unchanged.
+    """
+    if not word or (word[0].isalnum() and word[-1].isalnum()):  # the usual case, quickly
+        return word
+    start, end = 0, len(word)
+    counts = {bracket: word.count(bracket) for pair in BRACKETS.items() for bracket in pair}
+    partners = _pair_parentheses(word)
+    while start < end:
+        first, last = word[start], word[end - 1]
+        if ending := _measure_ending(word, end):
+            end -= ending
+        elif last in OPENING_OF and counts[last] > counts[OPENING_OF[last]]:
+            counts[last] -= 1
+            end -= 1
+        elif first in BEGINNINGS:
+            start += 1
+        elif first in BRACKETS and counts[first] > counts[BRACKETS[first]]:
+            counts[first] -= 1
+            start += 1
+        elif last == ")" and partners.get(end - 1) == start:
+            counts["("], counts[")"] = counts["("] - 1, counts[")"] - 1
+            start, end = start + 1, end - 1
+        else:
+            break
+    trimmed = word[start:end]
+    return trimmed if any(map(str.isalnum, trimmed)) else word
+
+
+def _pair_parentheses(word: str) -> dict[int, int]:
+    """Return the position of the opening parenthesis for the position of each closing one that has a partner."""
+    partners, opened = dict[int, int](), list[int]()
+    for parenthesis in re.finditer(r"[()]", word):
+        if parenthesis[0] == "(":
+            opened.append(parenthesis.start())
+        elif opened:
+            partners[parenthesis.start()] = opened.pop()
+    return partners
+
+
+def _measure_ending(word: str, end: int) -> int:
+    """Return the number of signs before `end` that only end a sentence, a part of it or a quotation."""
+    last = word[end - 1]
+    if last in ENDINGS:
+        return 1
+    if last not in SINGLE_ENDINGS:
+        return 0
+    length = 1
+    while length < end and word[end - 1 - length] == last:
+        length += 1
+    return length if length == 1 or (last == "." and length >= 3) else 0
 
 
 # The documented query sanitiser, for callers of `SessionDB._sanitize_fts5_query`. The search itself never

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, get_args
 
 from hermes.errors import InvalidArgument
-from hermes.recall.query.operators import PIECES, parse_leaf
+from hermes.recall.query.operators import PIECES, parse_leaf, trim_word
 from hermes.session_kinds import Kind
 from hermes.store.query_tree import And, Leaf, Node, Not, Or, list_positive_leaves, make_part, make_phrase
 from hermes.store.sessions.labels import clean_tag
@@ -411,6 +411,7 @@ def _list_date_candidates(first: str, following: list[_Unit]) -> Iterator[list[s
 
 
 def _parse_word(typed: str) -> Leaf | None:
+    typed = trim_word(typed)
     inner = typed.strip("*")
     if inner and typed.startswith("*") and typed.endswith("*") and _is_part(fold(inner)):
         return make_part(inner)
