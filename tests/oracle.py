@@ -93,14 +93,14 @@ def within_sentence(word: str) -> str:
     rest = word
     while rest:
         dots = len(rest) - len(rest.rstrip("."))
-        lone_ending = rest[-1] in ".,;:" and rest[-2:] != rest[-1] * 2
+        lone_ending = rest[-1] in ".;:" and rest[-2:] != rest[-1] * 2
         too_many = [pair for pair in PAIRS if rest.count(pair[1]) > rest.count(pair[0])]
         too_few = [pair for pair in PAIRS if rest.count(pair[0]) > rest.count(pair[1])]
         if dots >= 3:
             rest = rest[:-dots]
         elif (
             lone_ending
-            or rest[-1] in "?!？！؟…。，、；：" + QUOTES
+            or rest[-1] in "?!,？！؟…。，、；：" + QUOTES
             or rest[-1] in [pair[1] for pair in too_many]
         ):
             rest = rest[:-1]

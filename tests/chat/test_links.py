@@ -38,7 +38,15 @@ def _kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         ("[https://paypal.com](https://evil.example)", "https://paypal.com (https://evil.example)"),
         ("[the docs](https://example.com/docs 'title')", 'the docs (https://example.com/docs "title")'),
         ("[**bold** `code`](https://example.com)", "bold code (https://example.com)"),
-        ("see [it][1].\n\n[1]: https://evil.example/x", "see [it][1].\n\n[1]: https://evil.example/x"),
+        (
+            "see [it][1].\n\n[1]: https://evil.example/x",
+            "see it[1] (https://evil.example/x).\n\n[1]: https://evil.example/x",
+        ),
+        (
+            "[it][] [it]\n\n[it]: https://x.example",
+            "it (https://x.example) it (https://x.example)\n\n[it]: https://x.example",
+        ),
+        ("[a][1] and [x][y]\n\n[1]: /z", "a[1] (/z) and [x][y]\n\n[1]: /z"),
         ("[x](https://paypal.com@evil.example/)", "x (https://evil.example/)"),
         ("<https://paypal.com@evil.example/>", "https://paypal.com@evil.example/ (https://evil.example/)"),
         ("[раураl.com](https://раураl.com)", "раураl.com (https://xn--l-7sba6dbr.com)"),

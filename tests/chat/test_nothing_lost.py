@@ -55,6 +55,14 @@ def test_an_answer_is_whole_where_there_is_no_terminal(text: str) -> None:
     assert "".join(text.split()) in "".join(answered(text, terminal=False).split())
 
 
+def test_a_streamed_reference_link_uses_the_definitions_before_it() -> None:
+    text = "[1]: https://x.example/a\n\nsee [it][1] and [that][2].\n\n[2]: https://x.example/b\n\n[that][2] again\n"
+    shown = answered(text)
+    assert "see it[1] (https://x.example/a) and [that][2]." in shown
+    assert "that[2] (https://x.example/b) again" in shown
+    assert "it[1]" not in answered("[it][1]\n")  # the next answer has its own definitions
+
+
 def test_one_empty_line_stands_between_blocks() -> None:
     text = "one\n\n| a | b |\n|---|---|\n| c | d |\n\n- two\n\n> three\n\n1. four\n\n---\n\n# five\n\nsix"
     shown = answered(text, width=20)

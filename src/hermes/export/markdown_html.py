@@ -18,9 +18,9 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.rules_core import StateCore
-from markdown_it.rules_inline import StateInline, link
 from markdown_it.token import Token
 
+from hermes.reference_links import collect_definitions, show_definitions
 from hermes.rendering_check import has_same_text, iterate_visible_texts, keep_indentation
 from hermes.text import names_another_host, show_target, spell_controls
 
@@ -47,7 +47,6 @@ _NEEDS: dict[str, Callable[[str], object]] = {
 saves time."""
 _PLAIN = re.compile(r"[^\n\\`~*_\[\]<!&]*")
 """Matches the text of a block that needs no parsing, because it has one line and no marks."""
-_DEFINITION = re.compile(r"\[[^\[\]\n]{1,999}\]:")
 _PARAGRAPHS = re.compile(r"\n(?:[ \t]*\n)+")
 
 
@@ -60,20 +59,12 @@ def render_text(text: str) -> str:
     lines = text.split("\n")
     tokens: list[Token] = []
     html = ""
-    for token in parser.parse(text, _collect_definitions(text)):
+    for token in parser.parse(text, collect_definitions(_get_definition_parser(), text, {})):
         tokens.append(token)
         if token.level == 0 and token.nesting <= 0 and token.type != "inline":
             html += _render_block(parser, tokens, lines)
             tokens = []
     return html
-
-
-def _collect_definitions(text: str) -> dict[str, Any]:
-    """Return the environment for the parser, with the link reference definitions of the text."""
-    environment: dict[str, Any] = {}
-    if "]:" in text:
-        _get_definition_parser().parse(text, environment)
-    return environment
 
 
 def _render_block(parser: MarkdownIt, block: list[Token], lines: Sequence[str]) -> str:
@@ -206,22 +197,6 @@ def _open_cell(token: Token) -> str:
     return f'<{token.tag} class="{align}">' if align in ("left", "center", "right") else f"<{token.tag}>"
 
 
-def _is_definition(text: str, at: int) -> bool:
-    return bool(_DEFINITION.match(text, at)) and not text[text.rfind("\n", 0, at) + 1 : at].strip()
-
-
-def _keep_label(state: StateInline, silent: bool) -> bool:
-    """Parse a link. For `[text][label]`, show the label after the link, because the label names a definition,
-    and definitions are shown as typed."""
-    start = state.pos
-    if _is_definition(state.src, start) or not link(state, silent):
-        return False
-    label = state.src[start : state.pos].rpartition("][")[2]
-    if not silent and label != "]" and state.src[start : state.pos].endswith(f"][{label}"):
-        state.push("text", "", 0).content = f"[{label}"
-    return True
-
-
 def _parse_inline(state: StateCore) -> None:
     """Parse the text of each block. Plain text is its own only token."""
     for token in state.tokens:
@@ -235,10 +210,9 @@ def _parse_inline(state: StateCore) -> None:
 @cache
 def _get_parser(unused: tuple[str, ...] = ()) -> MarkdownIt:
     """Return a parser without the rules `unused`."""
-    # Raw HTML and entities are shown as typed. So are link definitions, which another parser reads.
-    parser = _make_parser().disable(["reference", "html_block", "html_inline", *unused])
+    parser = _make_parser().disable(["html_block", "html_inline", *unused])  # HTML is shown as typed
     parser.core.ruler.at("inline", _parse_inline)
-    parser.inline.ruler.at("link", _keep_label)
+    show_definitions(parser)
     keep_indentation(parser)
     return parser
 

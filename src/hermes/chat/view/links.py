@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from hermes.reference_links import LABEL
 from hermes.text import is_misleading, show_target
 
 
@@ -40,7 +41,14 @@ def append_targets(tokens: Sequence[Token], *, clickable: bool = True) -> Iterat
     target: object = None
     title: object = None
     text = ""
+    label, waiting = "", ""
     for token in tokens:
+        if waiting:
+            yield Token(
+                "text", "", 0, content=f"{label}{waiting}"
+            )  # the label of a reference link comes first
+            token.content = token.content.removeprefix(label)
+            waiting = ""
         if token.type == "image":
             source = token.attrs.get("src", "")
             label = f"🌆 {token.content} ({_show(source, token.attrs.get('title'), is_whole=not clickable)})"
@@ -52,14 +60,17 @@ def append_targets(tokens: Sequence[Token], *, clickable: bool = True) -> Iterat
             if clickable:
                 yield token
         elif token.type == "link_close":
+            label = str(token.meta.get(LABEL, ""))
             end = token if clickable else Token("text", "", 0)
             end.meta = {"target": _get_written(target)}
             yield end
             if title or is_misleading(text, str(target)):
-                yield Token("text", "", 0, content=f" ({_show(target, title, is_whole=not clickable)})")
+                waiting = f" ({_show(target, title, is_whole=not clickable)})"
         else:
             yield token
             text += " " if token.type == "softbreak" else token.content
+    if waiting:
+        yield Token("text", "", 0, content=f"{label}{waiting}")
 
 
 def _show(target: object, title: object, *, is_whole: bool) -> str:

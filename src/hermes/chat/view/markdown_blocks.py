@@ -6,6 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
+from hermes.reference_links import show_definitions
 from hermes.rendering_check import keep_indentation
 
 if TYPE_CHECKING:
@@ -54,10 +55,21 @@ def _find_last_block(text: str) -> int:
 
 @cache
 def make_parser() -> MarkdownIt:
-    """Return the parser for answers. HTML, entities and link reference definitions are treated as text."""
+    """Return the parser for answers. HTML, entities and link reference definitions are shown as text."""
+    parser = _make_base()
+    show_definitions(parser)
+    keep_indentation(parser)
+    return parser
+
+
+@cache
+def make_definition_parser() -> MarkdownIt:
+    """Return a parser that only finds link reference definitions."""
+    return _make_base().disable("inline")
+
+
+def _make_base() -> MarkdownIt:
     from hermes.chat.view.links import LinkParser
 
     parser = LinkParser("commonmark", {"html": False, "maxNesting": 60}).enable(["strikethrough", "table"])
-    parser.disable(["reference", "html_block", "html_inline", "entity"])
-    keep_indentation(parser)
-    return parser
+    return parser.disable(["html_block", "html_inline", "entity"])

@@ -1,13 +1,14 @@
 """Markdown on a terminal, drawn by rich without any loss of text.
 
-HTML, entities and link reference definitions are shown as text. Each source line is a line on the screen. A
-block that the parser would shorten (surplus table cells, very deep nesting) is shown as source text.
+HTML, entities and link reference definitions are shown as text. A reference link leads to the address of its
+definition, if the definition is known when the link is drawn. Each source line is a line on the screen. A block
+that the parser would shorten (surplus table cells, very deep nesting) is shown as source text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from markdown_it.token import Token
 from rich import box, markdown
@@ -18,7 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hermes.chat.view.links import append_targets
-from hermes.chat.view.markdown_blocks import make_parser
+from hermes.chat.view.markdown_blocks import make_definition_parser, make_parser
+from hermes.reference_links import collect_definitions
 from hermes.rendering_check import has_same_text
 
 if TYPE_CHECKING:
@@ -31,12 +33,16 @@ CELLS_PER_COLUMN = 8
 """The minimum number of terminal cells per table column. A table with less room is shown row by row."""
 
 
-def make_markdown(text: str, *, clickable: bool = True) -> Markdown:
+def make_markdown(
+    text: str, *, clickable: bool = True, definitions: dict[str, Any] | None = None
+) -> Markdown:
     """Return Markdown for a terminal. Links show their targets. The text must be escaped already.
 
-    `clickable` is whether the terminal supports links.
+    `clickable` is whether the terminal supports links. `definitions` are the link definitions of the text before
+    this one; those of this text are added.
     """
-    tokens = make_parser().parse(text)
+    environment = {} if definitions is None else definitions
+    tokens = make_parser().parse(text, collect_definitions(make_definition_parser(), text, environment))
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     for token in tokens:
         if token.children:

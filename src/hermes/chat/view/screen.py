@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -66,6 +66,8 @@ class Screen:
         self._blocks = Blocks()
         self._reasoning = ""
         """The reasoning that arrived after the last text of the answer."""
+        self._definitions: dict[str, Any] = {}
+        """The link definitions in the finished blocks of the answer."""
         self._has_blocks = False
         """Whether finished blocks of the answer are on the screen. Finished blocks cannot be
         removed from it."""
@@ -181,7 +183,7 @@ class Screen:
     def begin(self) -> None:
         self._started_at, self._waiting = time.monotonic(), True
         self._blocks, self._reasoning, self._running, self._subagents = Blocks(), "", [], {}
-        self._has_blocks = self._is_stopping = False
+        self._definitions, self._has_blocks, self._is_stopping = {}, False, False
 
     def print_aside(self, text: str, style: str = "dim") -> None:
         """Print a text that is unrelated to the running turn, above the live region."""
@@ -310,7 +312,7 @@ class Screen:
         """Return the unfinished parts."""
         now = time.monotonic()
         if self._blocks.open.strip():
-            return [self._render_answer(self._blocks.open)]
+            return [self._render_answer(self._blocks.open, dict(self._definitions))]
         if self._reasoning.strip():
             return [view_thinking(self._reasoning, self.console.width)]
         if self._running:
@@ -370,7 +372,7 @@ class Screen:
                 self.console.file.flush()
             return
         if finished.strip():
-            self._commit(self._render_answer(finished))
+            self._commit(self._render_answer(finished, self._definitions))
         if time.monotonic() >= self._next_drawing:
             self.tick()
 
@@ -381,7 +383,7 @@ class Screen:
         if not self._live and rest:
             self.console.file.write(f"{spell_controls(rest)}\n")
         elif rest.strip():
-            self._commit(self._render_answer(rest))
+            self._commit(self._render_answer(rest, self._definitions))
         else:
             self._commit()
 
@@ -395,15 +397,15 @@ class Screen:
         for part in parts:
             self.console.print(part)
 
-    def _render_answer(self, text: str) -> RenderableType:
-        return Padding(self._render_markdown(text.rstrip("\n")), (0, 0, 1, 0))
+    def _render_answer(self, text: str, definitions: dict[str, Any]) -> RenderableType:
+        return Padding(self._render_markdown(text.rstrip("\n"), definitions), (0, 0, 1, 0))
 
-    def _render_markdown(self, text: str) -> RenderableType:
+    def _render_markdown(self, text: str, definitions: dict[str, Any] | None = None) -> RenderableType:
         if not self._live:
             return Text(spell_controls(text))
         from hermes.chat.view.markdown_view import make_markdown  # rich's Markdown is a third of all imports
 
-        return make_markdown(spell_controls(text), clickable=self._clickable)
+        return make_markdown(spell_controls(text), clickable=self._clickable, definitions=definitions)
 
 
 def _make_console() -> Console:

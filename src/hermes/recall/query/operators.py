@@ -29,9 +29,9 @@ __all__ = ["PIECES", "parse", "parse_leaf", "trim_word"]
 PIECES = re.compile(r'"([^"]*)"|([^\s"]+)')
 
 QUOTATION_MARKS = "'`“”„‟‘’‚«»‹›"
-ENDINGS = frozenset(f"?!？！؟…。，、；：{QUOTATION_MARKS}")
+ENDINGS = frozenset(f"?!,？！؟…。，、；：{QUOTATION_MARKS}")
 """Signs that end a sentence, a part of it or a quotation, also repeated: `really?!`."""
-SINGLE_ENDINGS = frozenset(".,;:")
+SINGLE_ENDINGS = frozenset(".;:")
 """Signs that end a part of a sentence only if they stand alone. `std::` and `main..` are programs."""
 BEGINNINGS = frozenset(f"¿¡{QUOTATION_MARKS}")
 BRACKETS = {"(": ")", "[": "]", "{": "}", "（": "）", "「": "」", "『": "』", "【": "】", "《": "》"}
