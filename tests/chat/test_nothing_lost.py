@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from hermes.agent import events
+from hermes.chat.view.markdown_blocks import Blocks
 from hermes.chat.view.recap import Entry, Recap, format_row_text
 from hermes.chat.view.screen import Screen
 from hermes_state import SessionDB
@@ -55,12 +56,19 @@ def test_an_answer_is_whole_where_there_is_no_terminal(text: str) -> None:
     assert "".join(text.split()) in "".join(answered(text, terminal=False).split())
 
 
-def test_a_streamed_reference_link_uses_the_definitions_before_it() -> None:
-    text = "[1]: https://x.example/a\n\nsee [it][1] and [that][2].\n\n[2]: https://x.example/b\n\n[that][2] again\n"
+def test_a_streamed_reference_link_leads_to_its_definition() -> None:
+    links = "[1]: https://x.example/a\n[2]: https://x.example/b"
+    text = f"see [it][1] and [that][2].\n\n- more\n\n{links}\n\n[it][1] again\n"
     shown = answered(text)
-    assert "see it[1] (https://x.example/a) and [that][2]." in shown
-    assert "that[2] (https://x.example/b) again" in shown
+    assert "see it[1] (https://x.example/a) and that[2] (https://x.example/b)." in shown
+    assert "it[1] (https://x.example/a) again" in shown
     assert "it[1]" not in answered("[it][1]\n")  # the next answer has its own definitions
+
+
+def test_a_long_answer_does_not_wait_for_definitions() -> None:
+    blocks = Blocks()
+    assert blocks.add("[it][1]\n\n" + "word\n\n" * 100) == ""
+    assert blocks.add("word\n\n" * 1000).startswith("[it][1]")
 
 
 def test_one_empty_line_stands_between_blocks() -> None:

@@ -16,6 +16,10 @@ SHORT, LATER = 4_000, 1.25
 """An unfinished block longer than SHORT is parsed again only when it has grown by a quarter. This keeps the
 total parsing time linear."""
 
+_REFERENCE = re.compile(r"\]\[([^\[\]\n]+)\]")
+"""The label of a reference link such as `[text][1]`. A block is not finished before the definitions of its links, as
+long as the text is short."""
+_DEFINITION = re.compile(r"^[ >]*\[([^\[\]\n]+)\]:", re.MULTILINE)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 """A line as the parser defines it. Other Unicode line separators are part of the text."""
 
@@ -26,6 +30,8 @@ class Blocks:
     def __init__(self) -> None:
         self.open = ""
         self._looked_at = 0
+        self._defined: set[str] = set()
+        """The labels of the link definitions so far, in lower case."""
 
     def add(self, text: str) -> str:
         """Add text to the stream. Return the blocks that are finished now, or an empty string."""
@@ -38,8 +44,16 @@ class Blocks:
             return ""
         self._looked_at = 0
         lines = _LINE.findall(self.open)
+        finished = "".join(lines[:line])
+        if len(self.open) < SHORT and self._has_undefined(finished):
+            return ""
         self.open = "".join(lines[line:])
-        return "".join(lines[:line])
+        return finished
+
+    def _has_undefined(self, text: str) -> bool:
+        """Return whether the text has a reference link whose definition may follow."""
+        self._defined.update(map(str.casefold, _DEFINITION.findall(text)))
+        return not self._defined.issuperset(map(str.casefold, _REFERENCE.findall(text)))
 
     def take_rest(self) -> str:
         """Return the remaining open part. Called at the end of the text."""

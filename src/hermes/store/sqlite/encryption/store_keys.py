@@ -117,7 +117,7 @@ def choose_key(path: Path, *, key_file: Path | None, keyring: bool, env: bool, g
     the first place that has one.
     """
     if not encryption.can_encrypt():
-        raise encryption.missing_cipher_error(f"{path} cannot be encrypted")
+        raise encryption.missing_cipher_error(f"{path} should be encrypted")
     require_cipher()
     account = os.path.realpath(path)
     if (already := encryption.find_key(path)) is not None:

@@ -69,7 +69,7 @@ def encrypt_file(
     program has the store open.
     """
     if not encryption.can_encrypt():
-        raise encryption.missing_cipher_error(f"{path} cannot be encrypted")
+        raise encryption.missing_cipher_error(f"{path} should be encrypted")
     require_cipher()
     with _hold_store(path):
         already = encryption.find_key(path)
