@@ -35,6 +35,9 @@ class Found(NamedTuple):
 
 # The folders of an absolute path, or of one below the home, which are removed so that only the file name is
 # left. Text after a colon or a letter is not such a path: `https://host/a/b`, `and/or`.
+CUT = "..."
+"""The end of a preview that does not show the whole text."""
+_LAST_WORD = re.compile(r"(?:[\d -]+|\S+)\Z")
 _FOLDERS = re.compile(r"(?<![\w:/.])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\'\":,;]+[/\\])*(?=[^\s/\\])")
 
 
@@ -436,6 +439,14 @@ def redact(text: str, counts: Counter[str] | None = None) -> str:
             counts.update(secret.name for secret in found)
         text = _replace_spans(text, [(start, end, f"[redacted {name}]") for name, start, end in found])
     return text
+
+
+def redact_preview(preview: str) -> str:
+    """Return a preview without secrets. The end of a preview that was cut (`...`) can be a part of a secret that is not
+    recognised, so its last word or number is left out."""
+    if not preview.endswith(CUT):
+        return redact(preview)
+    return f"{redact(_LAST_WORD.sub('', preview.removesuffix(CUT)))}{CUT}"
 
 
 def redact_line(text: str, longest: int = 300) -> str:

@@ -161,6 +161,18 @@ class TestWhat:
         assert "--redact knows: private key," in known
         assert "card number." in known
 
+    @pytest.mark.parametrize("form", ["jsonl", "md", "html"])
+    def test_a_preview_contains_no_part_of_a_secret(self, hermes: Hermes, form: str) -> None:
+        with SessionDB() as db:
+            for number, secret in enumerate(("4111 1111 1111 1111", "sk-ant-api03-" + "aB3" * 20)):
+                db.create_session(f"cut{number}", "cli")
+                db.append_message(f"cut{number}", "user", f"{'please keep this for me ' * 2} {secret} thanks")
+                assert secret[:5] in db.list_sessions_rich(limit=1)[0]["preview"]
+        masked = hermes("sessions", "export", "-", "--format", form, "--redact").stdout
+        assert "please keep this for me" in masked
+        assert "4111" not in masked
+        assert "sk-ant" not in masked
+
     @pytest.mark.parametrize("form", ["jsonl", "md", "html", "trace"])
     def test_secrets_are_masked_when_asked(self, hermes: Hermes, form: str) -> None:
         with SessionDB() as db:

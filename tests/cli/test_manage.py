@@ -396,6 +396,7 @@ def test_tags_are_added_removed_and_listed(hermes: Hermes, told: Told, db: Sessi
         (("my plan", "to do", "foo"), "; use: hermes sessions tag add 'my plan' 'to do' foo"),
         (("s1", "foo", "--store", "state.db"), "; use: hermes sessions tag add s1 foo"),
         (("s1",), "; use: hermes sessions tag list s1"),
+        (("my plan", "remove", "foo"), "; use: hermes sessions tag remove 'my plan' foo"),
         (("ad", "s1", "foo"), "; did you mean 'add'?"),
     ],
 )

@@ -166,10 +166,11 @@ class Export:
         self._advance(self._pending)
         self._pending = len(session["messages"]) + 1
         if self._options.redact:
-            from hermes.secrets import redact_value
+            from hermes.secrets import redact_preview, redact_value
 
             messages = redact_value(session["messages"], self._redacted)
-            session = {**redact_value({**session, "messages": []}), "messages": messages}
+            preview = redact_preview(session.get("preview") or "")
+            session = {**redact_value({**session, "messages": [], "preview": preview}), "messages": messages}
         exported = keep_prompts(session) if self._options.prompts_only else session
         if exported is None:
             return None
@@ -203,11 +204,12 @@ def _apply_options(conversations: list[Conversation], options: Options) -> list[
     def apply(conversation: Conversation) -> Conversation:
         segments = conversation.segments
         if options.redact:
-            from hermes.secrets import redact
+            from hermes.secrets import redact, redact_preview
 
             segments = [
                 segment._replace(
-                    title=redact(segment.title) if segment.title else None, preview=redact(segment.preview)
+                    title=redact(segment.title) if segment.title else None,
+                    preview=redact_preview(segment.preview),
                 )
                 for segment in segments
             ]

@@ -36,9 +36,13 @@ COMMANDS = {
 def define(parser: argparse.ArgumentParser, words: Words) -> None:
     add_commands(parser, COMMANDS, words)
     if isinstance(parser, Parser):
-        parser.suggest = lambda typed: (
-            f"{parser.prog} {'add' if len(typed) > 1 else 'list'} {shlex.join(typed)}"
-        )
+        parser.suggest = lambda typed: f"{parser.prog} {shlex.join(_suggest(typed))}"
+
+
+def _suggest(typed: Sequence[str]) -> list[str]:
+    """Return the words of the command that was probably meant, such as `add ID TAG` for `ID add TAG`."""
+    command = next((word for word in typed[1:2] if word in COMMANDS), "add" if len(typed) > 1 else "list")
+    return [command, typed[0], *typed[2 if typed[1:2] == [command] else 1 :]]
 
 
 def define_add(parser: argparse.ArgumentParser, _: Words) -> None:
