@@ -124,23 +124,30 @@ class Gated(SessionDB):
         return super().trash_session(session_id, segment=segment)
 
 
-async def test_what_the_browser_is_deleting_was_not_deleted_elsewhere(
-    browsing: Browsing, told: Told, db: SessionDB
+@pytest.mark.parametrize("kept", [0, 1])
+async def test_conversations_that_are_being_deleted_do_not_come_back_before_the_end(
+    browsing: Browsing, told: Told, db: SessionDB, kept: int
 ) -> None:
-    some(told, 60)  # the last ten rows are loaded after the deletion has begun
+    some(told, 60)  # ten of them are not loaded
     with Gated() as store:
         async with browsing(store=store) as screen:
-            await screen.press("ctrl+a", "ctrl+d", "y")
+            await screen.press("ctrl+a", *["ctrl+x"] * kept, "ctrl+d", "y")
             await screen.pilot.press("enter")
-            await screen.wait_for(lambda: "number" in screen.current)
-            Gated.permits.release(58)
-            await screen.wait_for(lambda: len(db.list_trash()) == 58)
-            await screen.pilot.press("down")
-            await screen.wait_for(lambda: "This conversation was deleted." in screen.text)
+            await screen.wait_for(lambda: screen.app.list.rows.total == kept)
+            Gated.permits.release(30)
+            await screen.wait_for(lambda: len(db.list_trash()) == 30)
+            await screen.pilot.press("n", "u", "m")
+            await screen.wait_for(lambda: screen.app.view.query == "num")
+            await screen.wait_for(lambda: screen.app.list.rows.of_search)
+            assert screen.app.list.rows.total == kept
+            await screen.pilot.press("ctrl+u", "end")
+            await screen.wait_for(lambda: not screen.app.list.rows.of_search)
+            assert screen.app.list.rows.total == kept
             assert "elsewhere" not in screen.text
-            Gated.permits.release(2)
+            Gated.permits.release(30 - kept)
             await screen.settle()
-            assert screen.status == "Deleted 60 conversations · ^Z to undo"
+            assert screen.status == f"Deleted {60 - kept} conversations · ^Z to undo"
+            assert screen.app.list.rows.total == kept
 
 
 async def test_pinning_several_pins_the_others_and_undo_unpins_only_those(

@@ -162,6 +162,8 @@ class Changes:
         self._browser, self._db = browser, db
         self._undos: list[tuple[Step, int]] = []
         """The changes that can be undone, each with the cursor position at the time of the change."""
+        self._leaving: list[Step] = []
+        """The changes in progress that move conversations out of the list."""
         self._lock = asyncio.Lock()
         self._stop = threading.Event()
 
@@ -202,6 +204,11 @@ class Changes:
     def is_storing(self) -> bool:
         return self._lock.locked()
 
+    @property
+    def leaving(self) -> set[str]:
+        """The first sessions of the conversations that are about to leave the list. The store still has them."""
+        return {conversation.root_id for step in self._leaving for conversation in step.targets}
+
     def stop(self) -> None:
         """Stop the running change. The remaining conversations stay as they are."""
         self._stop.set()
@@ -211,8 +218,10 @@ class Changes:
             try:
                 done = await self._run(step, index)
             except BaseException:
+                self._forget(step)
                 self._browser.reload(index, step.targets[0])
                 raise
+            self._forget(step)
             self._report(step, done)
 
     async def _run(self, step: Step, index: int) -> Sequence[Conversation]:
@@ -240,9 +249,14 @@ class Changes:
         browser = self._browser
         changes = {conversation.root_id: step.change(conversation) for conversation in step.targets}
         if step.leaves and not (browser.view.archived and any(changes.values())):
+            self._leaving.append(step)
             browser.list.drop(changes.keys())
         else:
             browser.list.change(changes)
+
+    def _forget(self, step: Step) -> None:
+        if step in self._leaving:
+            self._leaving.remove(step)
 
     def _report(self, step: Step, done: Sequence[Conversation]) -> None:
         if gone := _find_missing(step.targets, done):

@@ -138,6 +138,8 @@ class Browser(App[str]):
             self._at = None
             self._pages.clear()
             self.preview.words = view.words
+            if leaving := self._changes.leaving:
+                rows.remove(leaving)
             self.list.show(rows, view, cursor)
             if rows.are_more and view.limit is None and rows.total <= source.MOST_FOUND:
                 self._load_rest(number)
@@ -149,6 +151,8 @@ class Browser(App[str]):
         view, before = self.view, self.list.rows
         rows = await asyncio.to_thread(source.search_rows, self._db, view, source.MOST_COUNTED, before)
         if number == self._request_number:
+            if leaving := self._changes.leaving:
+                rows.remove(leaving)
             stay_on = self.list.current
             moved_to = None if stay_on is None else rows.find_index(stay_on.root_id)
             self.list.show(rows, view, self.list.cursor if moved_to is None else moved_to)
@@ -159,7 +163,8 @@ class Browser(App[str]):
 
     def _fetch_pages(self, first: int, last: int) -> None:
         for offset in self.list.rows.find_missing(first, last):
-            if offset not in self._pages and not self.view.is_search:
+            # While conversations leave the list, the offsets of the store are not those of the list.
+            if offset not in self._pages and not self.view.is_search and not self._changes.leaving:
                 self._pages.add(offset)
                 self._fetch_page(offset)
 
@@ -170,7 +175,7 @@ class Browser(App[str]):
             page = await asyncio.to_thread(source.load_page, self._db, self.view, offset)
         finally:
             self._pages.discard(offset)
-        if number != self._request_number:
+        if number != self._request_number or self._changes.leaving:
             return
         rows.put(offset, page)
         if len(page) < min(PAGE, rows.count_rest(offset)):

@@ -147,14 +147,14 @@ class Rows:
                 self._at[index] = row._replace(**changes[row.root_id])
 
     def remove(self, root_ids: Collection[str]) -> None:
-        """Remove rows. The rows below them move up."""
+        """Remove rows. The rows below them move up. Rows that are not loaded are only counted."""
         gone = sorted(index for index, row in self._at.items() if row.root_id in root_ids)
-        if not gone:
-            return
+        not_loaded = min(len(root_ids) - len(gone), self.total - len(self._at))
         kept = {index: row for index, row in self._at.items() if row.root_id not in root_ids}
         self._at = {index - bisect(gone, index): row for index, row in kept.items()}
-        self.total -= len(gone)
-        if gone[0] < self._before:
+        self.total -= len(gone) + not_loaded
+        self._at = {index: row for index, row in self._at.items() if index < self.total}
+        if gone and gone[0] < self._before:
             self._before = 0
 
     def put_first(self, row: Conversation) -> None:
