@@ -125,6 +125,23 @@ def test_each_call_gets_its_own_result() -> None:
     assert calls[-1].output is None
 
 
+def test_a_search_in_conversations_is_summarised_in_a_line_for_each() -> None:
+    found = [
+        {
+            "session_id": "s1",
+            "title": "auth",
+            "last_active": "2026-11-17T12:45:30+00:00",
+            "snippet": "the >>>retry<<<\nbudget",
+        },
+        {"session_id": "s2", "title": None},
+    ]
+    call = Call("session_search", {}, json.dumps({"notice": "a record", "results": found, "count": 2}))
+    assert call.summary == "auth · 2026-11-17 · the retry ⏎ budget\ns2"
+    assert Call("session_search", {}, json.dumps({"results": []})).summary == "nothing found"
+    for other in ("no JSON", "[1]", '{"results": [1]}', '{"messages": []}', "[" * 100_000):
+        assert Call("session_search", {}, other).summary == other
+
+
 def test_a_command_that_prints_an_error_has_not_failed_as_a_tool() -> None:
     (call,) = collect_calls([called("1", "terminal", command="a"), result("1", "error: no\n[exit code 1]")])
     assert (call.failed, call.succeeded, call.exit_state) == (False, False, "exit code 1")

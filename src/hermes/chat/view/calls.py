@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-TERMINAL, DELEGATE = "terminal", "delegate_task"
+TERMINAL, DELEGATE, RECALL = "terminal", "delegate_task", "session_search"
 EDITORS = ("write_file", "patch")
 READERS = ("read_file", "search_files", "session_search", "skill_view", "skills_list", "todo")
 """Tools that change nothing outside the conversation."""
@@ -76,7 +76,10 @@ class Call(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """For subagents, the lines with their final states. For other tools, the printed output."""
+        """For subagents, the lines with their final states; for a search in conversations, a line for each one
+        that was found. For other tools, the printed output."""
+        if self.name == RECALL and not self.failed:
+            return _summarize_recall(self.output or "")
         return _summarize_results(self.output or "") if self.name == DELEGATE else self.printed
 
     @property
@@ -147,6 +150,31 @@ def _summarize_results(output: str) -> str:
     return "\n".join(lines) or output
 
 
+def _summarize_recall(output: str) -> str:
+    """Return a line for each conversation that `session_search` found: `title · date · snippet`. Any other output is
+    returned unchanged."""
+    from hermes.recall.snippets.goals import CLOSE, OPEN  # lazy: only this function needs it
+
+    answer = _read_json(output)
+    found = answer.get("results") if isinstance(answer, dict) else None
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        return output
+    lines = []
+    for row in found:
+        title = row.get("title") or row.get("preview") or row.get("session_id")
+        snippet = str(row.get("snippet") or "").replace(OPEN, "").replace(CLOSE, "")
+        parts = (str(title), str(row.get("last_active") or "")[:10], join_lines(snippet))
+        lines.append(make_printable(" · ".join(filter(None, parts)), width_limit=LONGEST_ARGUMENT))
+    return "\n".join(lines) or "nothing found"
+
+
+def _read_json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 # From stored messages
 
 
@@ -192,10 +220,7 @@ def read_calls(tool_calls: object) -> Iterator[tuple[str, Call]]:
 
 def _read_arguments(raw: object) -> Mapping[str, Any]:
     if isinstance(raw, str):
-        try:
-            read = json.loads(raw) if raw.strip() else {}
-        except (ValueError, RecursionError):
-            read = None
+        read = _read_json(raw) if raw.strip() else {}
         return read if isinstance(read, dict) else {"arguments": raw}
     return raw if isinstance(raw, dict) else {}
 
