@@ -158,7 +158,7 @@ class Terminal:
         until(lambda: not self.mode[3] & (termios.ICANON | termios.ISIG), lambda: self.shown)
 
     def ends(self) -> int:
-        """Wait until the process has ended and all of its output is in `raw`."""
+        """Wait until the process has ended and all of its output is in `raw`. Return its exit code."""
         until(lambda: not self._reading.is_alive(), lambda: self.shown)
         return self.process.wait()
 

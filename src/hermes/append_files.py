@@ -16,8 +16,8 @@ from hermes.logs import get_logger
 log = get_logger(__name__)
 
 TORN = ".torn"
-"""Suffix for a file whose last line was truncated by a crash. All complete lines have been stored. The file
-is kept for inspection."""
+"""Suffix for a file whose last line was truncated by a crash. Its complete lines have been written to the
+store. The file is kept for inspection."""
 
 
 def list_files(folder: Path) -> list[Path]:
@@ -30,8 +30,8 @@ def read_stamp(file: Path) -> int:
 
 
 def append_line(file: Path, line: bytes) -> bool:
-    """Append a line to a file durably and atomically. Return False if the file does not exist or its last
-    line is truncated."""
+    """Append a line to a file durably and atomically. Return False, and write nothing, if the file does not
+    exist or its last line is truncated."""
     with lock_file(file) as descriptor:
         if descriptor is None:
             return False
@@ -52,7 +52,8 @@ def append_line(file: Path, line: bytes) -> bool:
 
 @contextmanager
 def lock_file(file: Path) -> Iterator[int | None]:
-    """Lock the file and yield its descriptor, or None if the file was removed in the meantime."""
+    """Lock the file and yield its descriptor. Yield None if the file does not exist, or was removed or
+    replaced while this call waited for the lock."""
     try:
         descriptor = home.open_private_file(file, os.O_RDWR)
     except FileNotFoundError:
@@ -93,6 +94,8 @@ def read_from(descriptor: int, start: int) -> bytes:
 
 
 def finish_file(file: Path, torn: bool) -> None:
+    """Remove a file whose lines are all in the store. If it is `torn` (its last line is incomplete), rename
+    it instead."""
     if torn:
         aside = file.with_name(file.name + TORN)
         file.rename(aside)

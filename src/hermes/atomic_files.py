@@ -35,8 +35,8 @@ length limit of file names."""
 
 @contextmanager
 def open_partial_file(folder: Path, name: str, beside: Sequence[str] = ()) -> Iterator[tuple[Path, int]]:
-    """Create a private file for writing. The file is locked until the context ends, and is then removed
-    unless it was published.
+    """Create a private file for writing. The file is locked until the context ends, and is then removed,
+    unless it was renamed to its final name.
 
     `beside` lists the suffixes of other files that the writer creates with the same name. They are removed
     too.

@@ -73,7 +73,9 @@ def format_stamp(at: float | None = None) -> str:
 
 
 _VERSION_7 = 7 << 76 | 2 << 62
+"""The bits of a UUID that state its version (7) and its variant."""
 _CHANCE = ~(15 << 76 | 3 << 62)
+"""A mask with all bits except those of `_VERSION_7`. These bits of the last ten bytes are random."""
 
 
 def make_uid() -> str:

@@ -66,8 +66,8 @@ class _EndFinder:
         self._is_over = False
 
     def find(self, more: str, *, is_end: bool = False) -> _Found | None:
-        """Add more text. Return None if no end was found, or if the decision depends on text that has not
-        arrived yet."""
+        """Add more text. Return the reasoning and the text after it if the end of the reasoning was found.
+        Return None if it was not found, or if the decision depends on text that has not arrived yet."""
         if self._is_over:
             return None
         self._text += more
@@ -170,7 +170,7 @@ _PARTIAL = re.compile(
     rf"\s*(?:</?(?:{'|'.join(rf'{tag[:end]}' for tag in TAGS for end in range(len(tag) + 1))})?)?\Z",
     re.IGNORECASE,
 )
-"""Text that may become a tag."""
+"""Matches the beginning of a text that may become a tag when more text arrives."""
 _BLANK = re.compile(r"(?:[^\S\n]*\n)*")
 """Blank lines. The indentation of the first non-blank line belongs to that line."""
 
@@ -205,7 +205,8 @@ class ReasoningSplitter:
         """Searches for a closing tag in an answer that began without reasoning."""
 
     def add(self, text: str) -> list[Piece | Recast]:
-        """Add more text. A later `Recast` may turn pieces of the answer into reasoning."""
+        """Add more text and return the pieces that can be told apart by now. A later `Recast` may turn pieces
+        of the answer into reasoning."""
         if self._is_answer:
             return self._add_to_answer(text)
         self._held += text

@@ -40,7 +40,8 @@ def canonical_source(name: str) -> str:
 
 
 def classify_session(source: str, *, child: bool) -> Kind:
-    """Return the kind of a session by its source. The kind determines visibility, rank and retention."""
+    """Return the kind of a session by its source. `child` says that the session belongs to a subagent. The
+    kind determines visibility, rank and retention."""
     if child:
         return "child"
     if source in JOB_SOURCES:

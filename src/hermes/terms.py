@@ -215,8 +215,8 @@ class QueryTerms(NamedTuple):
     prefix_last: bool
     """Whether the last term is a prefix."""
     complete: bool
-    """Whether the terms alone decide. True if no punctuation was typed and no token was cut; the text need
-    not be verified then."""
+    """Whether every text with these terms is a match. True if no punctuation was typed and no token was cut.
+    Otherwise the text of the message has to be compared too."""
 
 
 def make_query_terms(word: str, *, prefix: bool = False) -> QueryTerms:

@@ -282,8 +282,8 @@ def test_a_handler_writes_reads_and_searches_anywhere(
 
 @pytest.mark.parametrize("place", [0, 1], ids=["leading", "following"])
 def test_a_handler_closes_the_store_anywhere(home: Path, place: int) -> None:
-    """The store is closed as soon as the interrupted write has ended. That write and the writes before it
-    report their true results."""
+    """A signal handler that interrupts a write at any point calls `close`. The store is closed as soon as
+    that write has ended. Every write of the round is either stored or raises `StoreClosed`."""
     for number in range(1, MOST):
         db = SessionDB()
         db.create_session("s", "cli")

@@ -95,8 +95,8 @@ async def run_shell_command(chat: Chat, shell: ShellCommand) -> None:
 
 
 def _make_stop(process: asyncio.subprocess.Process) -> Callable[[], None]:
-    """Return the handler of Ctrl-C. The terminal itself sends the first Ctrl-C to the command. The second
-    terminates the shell of the command; the third kills it."""
+    """Return the handler of Ctrl-C. It ignores the first Ctrl-C, because the terminal already sends that to
+    the command. At the second it terminates the command's shell, and from the third on it kills the shell."""
     pressed = 0
 
     def stop() -> None:

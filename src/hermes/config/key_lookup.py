@@ -30,7 +30,7 @@ UNDECLARED = Setting(ANY_TEXT, "an option of the platform that is not declared")
 
 
 def find_setting(key: str) -> Setting | None:
-    """Return the setting at a dotted path, or None."""
+    """Return the setting at a dotted path, or None if there is none."""
     if (setting := SETTINGS.get(key) or GATEWAY_SETTINGS.get(key)) is not None:
         return setting
     section, _, rest = key.partition(".")
@@ -133,6 +133,7 @@ def _list_sections() -> tuple[str, ...]:
 
 
 def _list_owners(section: str) -> tuple[str, ...]:
+    """Return the names that can be keys of a section: chat types or platforms."""
     return CHAT_TYPES if section == "reset_by_type" else tuple(list_platforms())
 
 

@@ -68,6 +68,9 @@ def _check_flag(value: object) -> bool:
 
 
 def make_number(low: float, high: float, *, clamp: tuple[float, float] | None = None) -> Kind:
+    """Return a kind for a number from `low` to `high`. With `clamp`, a valid number outside that narrower
+    range is replaced by the nearest number in it."""
+
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             raise ValueError
@@ -197,3 +200,4 @@ HOSTS = make_list(ID, "hosts, in a list or with commas between them")
 DAYS = make_number(0, 1_000_000)
 RATE = make_number(0, 1_000_000)
 RATES = ("input", "output", "cache_read", "cache_write")
+"""The kinds of tokens that can have a price."""

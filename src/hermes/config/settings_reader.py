@@ -76,8 +76,8 @@ class SettingsReader:
                 yield check_value(kind, key, written, self.file)
 
     def _parse_text(self, kind: Kind | None, key: str, text: object, origin: str) -> Any:
-        """Parse a text from a variable. `${NAME}` in it is expanded, except in a secret from the
-        environment."""
+        """Parse the text of an environment variable, or a text of the file that contains `${NAME}`. Each
+        `${NAME}` is expanded, except in a secret from the environment."""
         if kind is None:
             return text
         is_literal = is_secret_name(key) and origin != self.file

@@ -55,7 +55,8 @@ class ChatVerbs:
 
     @property
     def mirrored(self) -> MirrorSource:
-        """The data for the mirror files: transcripts and `sessions.json`."""
+        """The data for the mirror files, which are readable copies of the store: transcripts and
+        `sessions.json`."""
         from hermes.store.transfer.mirror_source import MirrorSource
 
         return MirrorSource(self._engine)
@@ -124,7 +125,7 @@ class ChatVerbs:
         return self._topics.is_telegram_topic_mode_enabled(chat_id=chat_id, user_id=user_id)
 
     def get_telegram_topic_binding(self, *, chat_id: str, thread_id: str) -> Row | None:
-        """Return the row that binds a topic to a session, or None."""
+        """Return the row that binds a topic to a session. Return None if the topic is not bound."""
         return self._topics.get_telegram_topic_binding(chat_id=chat_id, thread_id=thread_id)
 
     def bind_telegram_topic(

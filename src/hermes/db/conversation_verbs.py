@@ -149,7 +149,8 @@ class ConversationVerbs(Handle):
         return NameResolver(self._read_access()).list_starting_with(start, limit)
 
     def select_sessions(self, selection: Selection, *, subagents: bool = False) -> list[str]:
-        """Return the ids of all sessions of the selected conversations, newest activity first."""
+        """Return the ids of all sessions of the selected conversations. The conversation with the newest
+        activity comes first. With `subagents`, the sessions of their subagents are included."""
         from hermes.store.sessions.selection import Selector
 
         return Selector(self._read_access()).list_sessions(selection, subagents)
@@ -162,7 +163,8 @@ class ConversationVerbs(Handle):
         return Selector(self._read_access()).list_outlines(session_ids, whole)
 
     def family(self, session_id: str) -> Relative | None:
-        """Return the family of a session as a tree: continuations, branches, resets, subagents."""
+        """Return the family of a session as a tree: continuations, branches, resets, subagents. Return None
+        if the session is unknown."""
         return Lineage(self._read_access()).read_family(session_id)
 
     # ---------------------------------------------------------------- rewind
@@ -235,8 +237,8 @@ class ConversationVerbs(Handle):
         return Passages(self._read_access())
 
     def search(self, query: str, limit: int = 20, offset: int = 0) -> FoundMessages:
-        """Return the messages that match a query in the language of the prompt, which has `*part*`,
-        `(groups)`, fields and dates in addition to the operators of `search_messages`."""
+        """Return the messages that match a query as people type it. In addition to the operators of
+        `search_messages`, it can contain `*part*`, `(groups)`, fields and dates."""
         from hermes.recall.message_search import PromptSearch
 
         return PromptSearch(self._read_access()).messages(query, limit, offset)
@@ -253,7 +255,7 @@ class ConversationVerbs(Handle):
         unfinished: bool = False,
         trash: bool = False,
     ) -> FoundConversations:
-        """Search titles and messages with a query in the language of the prompt. Return one row per
+        """Search titles and messages with a query as people type it (see `search`). Return one row per
         conversation, best first.
 
         With `unfinished`, the query is still being typed, so its last word also matches as a prefix. With

@@ -212,13 +212,13 @@ class DocumentedVerbs(Handle):
     def claim_auto_title(self, session_id: str, seconds: float = 60.0, *, most_times: int = 3) -> bool:
         """Return whether the caller should now ask a model for a title.
 
-        After a caller in any process got True, the others get False for `seconds`. After `most_times` claims,
-        all get False.
+        If the session has a title, every caller gets False. After a caller in any process got True, every
+        caller gets False for `seconds`. After `most_times` claims, every caller gets False.
         """
         return Titles(self._write_access(session_id)).claim(session_id, seconds, most_times)
 
     def get_session_title(self, session_id: str) -> str | None:
-        """Return the title of a session, or None."""
+        """Return the title of a session. Return None if it has no title or is unknown."""
         return Titles(self._read_access()).get(session_id)
 
     def get_session_by_title(self, title: str) -> Row | None:
@@ -226,8 +226,12 @@ class DocumentedVerbs(Handle):
         return Titles(self._read_access()).find_session(title)
 
     def resolve_session_by_title(self, title: str) -> str | None:
-        """Return the newest session of the lineage with this title. For example, `plan` also finds
-        `plan #3`."""
+        """Return the id of the session that a title means, or None if no session has the title.
+
+        If the session with this title was compressed, this is the newest session of its conversation.
+        Otherwise it is the newest session with a numbered title, such as `plan #3` for `plan`, if there is
+        one.
+        """
         return Titles(self._read_access()).resolve(title)
 
     def get_compression_tip(self, session_id: str) -> str:

@@ -77,7 +77,7 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
         """Create a session of this person or, with `shared`, of their room. Return its id.
 
         A requested id is combined with a hash of the owner, so that a caller cannot find out which ids others
-        use. As documented, a second call with the same id changes nothing.
+        use. A second call with the same id changes nothing, as in `SessionDB`.
         """
         principal = self.principal
         owner = principal.room if shared else principal.person
@@ -141,8 +141,8 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
         return Routing(self._scope).get(session_key)
 
     def find_live_session(self, session_key: str) -> str | None:
-        """Return the current session of the chat with this key. If the chat's routing row is out of date,
-        correct it."""
+        """Return the id of the current session of the chat with this key; None if the chat has no route. If
+        the route is out of date, correct it."""
         route = self.get_route(session_key)
         if route is None:
             return None
@@ -151,7 +151,8 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
     def switch_session(
         self, session_key: str, session_id: str, *, lease_epoch: int | None = None
     ) -> Route | None:
-        """Switch the chat with this key to another session. Return None if there is no such chat."""
+        """Switch the chat with this key to another session and return its new route. Return None if the chat
+        has no route."""
         route = self.get_route(session_key)
         if route is None:
             return None
@@ -160,8 +161,8 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
         return routing.switch(session_key, session_id, lease_epoch=lease_epoch)
 
     def recover_session(self, session_key: str | None = None, *, alone: bool = False) -> str | None:
-        """Find the session of this person's chat after the routing row of the chat was lost. Return None if
-        there is none."""
+        """Return the id of the session of this person's chat after the route of the chat was lost; None if
+        there is none. With `alone`, find the session of their own part of a shared chat."""
         principal = self.principal
         return Routing(self._scope).recover(
             principal.platform,

@@ -64,8 +64,8 @@ _last_init_error: str | None = None
 
 
 def get_last_init_error() -> str | None:
-    """Return the error of the last SessionDB in this process that could not be opened. It is kept even after
-    a later SessionDB was opened successfully."""
+    """Return the error of the last SessionDB in this process that could not be opened; None if all could be
+    opened. It is kept even after a later SessionDB was opened successfully."""
     return _last_init_error
 
 
@@ -213,7 +213,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         return titles.sanitize_title(title)
 
     def get_next_title_in_lineage(self, title: str) -> str:
-        """Return the next free title of a lineage: `plan` becomes `plan #2`."""
+        """Return the next free title of a numbered series: `plan` if no session has it, otherwise `plan #2`,
+        `plan #3` and so on."""
         return Titles(self._engine).find_next(title)
 
     # ---------------------------------------------------------------- lists and search
@@ -376,11 +377,11 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     # ---------------------------------------------------------------- the store itself
 
     def get_meta(self, key: str) -> str | None:
-        """Return a value of `state_meta`, or None."""
+        """Return the value of a key in the table `state_meta`, or None if the key is not set."""
         return Meta(self._engine).get(key)
 
     def set_meta(self, key: str, value: str) -> None:
-        """Store a value in `state_meta`."""
+        """Set the value of a key in the table `state_meta`."""
         Meta(self._engine).set(key, value)
 
     def vacuum(self) -> None:

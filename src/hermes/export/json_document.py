@@ -15,6 +15,7 @@ from hermes.export.plan import Conversation, Load, Session
 from hermes.text import escape_json, replace_surrogates, to_text
 
 LEFT_OUT = ("id", "message_count", "messages", "context", "rewound_context", "model_calls", *NOT_TOLD)
+"""Fields of the newest session that the object does not repeat."""
 MESSAGE_INDENT = "    "
 
 

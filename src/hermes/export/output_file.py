@@ -50,7 +50,9 @@ class FileKind(Enum):
     NOTHING = auto()
     EMPTY = auto()
     OURS = auto()
+    """An export or a report of this program."""
     OTHER = auto()
+    """Any other file, a link, a folder or a device."""
 
 
 class OutputFiles:

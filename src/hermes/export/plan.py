@@ -17,7 +17,8 @@ Session = dict[str, Any]
 """A session with its messages, as returned by `export_session`."""
 
 Load = Callable[[str], Session | None]
-"""Loads a session by its id. Returns None if the session is empty or was deleted in the meantime."""
+"""Loads a session by its id. Returns None if the session was deleted in the meantime or contains nothing to
+export."""
 
 UNTITLED = "Untitled conversation"
 LONGEST_NAME = 100
@@ -27,7 +28,8 @@ in total."""
 
 class Conversation(NamedTuple):
     name: str
-    """The id of the session after which the conversation is named."""
+    """The id under which the conversation is exported: that of its newest session or, if one session was
+    asked for, of that session."""
     segments: list[Outline]
 
     @property
@@ -119,8 +121,8 @@ def _add_relatives(db: SessionSource, found: Sequence[Outline]) -> list[Outline]
 def group_conversations(outlines: Iterable[Outline], name: str | None = None) -> list[Conversation]:
     """Group sessions by conversation, in the order of the first session of each.
 
-    A conversation is named after its newest session, as in lists. A conversation that contains the session
-    `name` is named after that session.
+    A conversation is exported under the id of its newest session, as in lists. If it contains the session
+    `name`, it is exported under that id.
     """
     grouped: dict[str, list[Outline]] = {}
     for outline in outlines:

@@ -1,8 +1,8 @@
 """The insights report: activity, models, tools, skills and costs of the last days.
 
 Owns the figures (`InsightsEngine(db).generate(days=30)`) and their layout as text and as a page. In addition
-to the documented keys, the report has `costs`, `conversations`, `daily` and `active_time`. Costs are those
-stored with the sessions; an unknown cost is None. Imports the store, but no surface.
+to the keys that the reference documents, the report has `costs`, `conversations`, `daily` and `active_time`.
+Costs are those stored with the sessions; an unknown cost is None. Imports the store, but no surface.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ class Bill:
 
     @property
     def estimated(self) -> float | None:
-        """The sum of all estimates, including estimates of costs for which the billed amount is now known."""
+        """The sum of all estimates, including estimates of costs for which the billed amount is now known.
+        None if there are billed or unknown costs and nothing was estimated."""
         return self._estimated if self._estimated is not None or self._has_unestimated else 0.0
 
     @property
@@ -48,7 +49,8 @@ class Bill:
 
     @property
     def actual(self) -> float | None:
-        """The sum of all billed costs."""
+        """The sum of all billed costs. None if there are estimated or unknown costs and nothing was
+        billed."""
         return self._by_status.get(ACTUAL, None if self._by_status.keys() - {INCLUDED} else 0.0)
 
     @property

@@ -27,7 +27,7 @@ NO_SKILLS = {"distinct_skills": 0, "total_views": 0, "total_manages": 0, "total_
 
 
 class Line:
-    """The use of a model or a platform."""
+    """The totals of a model, a platform or a conversation, or of all sessions."""
 
     def __init__(self) -> None:
         self.sessions = self.messages = self.tool_calls = 0
@@ -366,7 +366,7 @@ def _iterate_odd_calls(value: object) -> Iterable[tuple[str, object]]:
 
 
 def _get_skill_name(arguments: object) -> str | None:
-    """Return the argument `name`. `arguments` is a dictionary or its JSON text."""
+    """Return the argument `name`, or None if there is none. `arguments` is a dictionary or its JSON text."""
     if isinstance(arguments, msgspec.Raw):
         arguments = from_json(bytes(arguments).decode(), None)
     if isinstance(arguments, str):

@@ -4,8 +4,8 @@ Conversations that match the whole query in one message or in the title come fir
 plain words, conversations that contain the words spread over several messages, or only most of the words,
 follow. If nothing matches, the words are searched for as substrings of words (`partial`).
 
-A query with operators, phrases, parts or fields must match as typed. If nothing matches such a query, the
-most similar conversations are returned, and the result is marked `relaxed`.
+A query with operators, phrases, substrings (`*part*`) or fields must match as typed. If nothing matches such
+a query, the most similar conversations are returned, and the result is marked `relaxed`.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ class MessageSearch:
         return results
 
     def find_nearest(self, query: str, request: SearchRequest) -> tuple[list[Hit], Node | None]:
-        """Return the messages most similar to a question, best first, and the query tree of the words to mark
-        in them."""
+        """Return the messages most similar to a question, best first, and a query tree of the words to mark
+        in them. The tree is None if the question has no such words."""
         from hermes.recall.ranking.question_words import read_question
         from hermes.recall.ranking.ranked_search import RankedSearch
 

@@ -45,6 +45,8 @@ OVERFLOW = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 RATE = re.compile(r"per\W?(min|day|hour)|rate.?limit|\b(tpm|rpm|tpd)\b", re.IGNORECASE)
+"""Error messages about a limit per time. Such a message can mention tokens, but a shorter context does not
+help."""
 NO_MODEL = re.compile(
     r"model_not_found|not a valid model|(invalid|unknown|unsupported|no such) model|"
     r"model\b.{0,120}\b(not found|does ?n[o']t exist|not exist|is not available|not supported|no longer)",
@@ -64,6 +66,7 @@ NOT_TAKEN = re.compile(
     r"|only supported by|unknown variant|must be a string|not a multimodal|missing data required",
     re.IGNORECASE,
 )
+"""Error messages which say that the endpoint does not support a part of the request."""
 PICTURES = "pictures"
 NAMED = {
     "stream_options": re.compile(r"stream_options|include_usage"),
@@ -72,9 +75,11 @@ NAMED = {
     "max_tokens": re.compile(r"\bmax_tokens\b"),
     PICTURES: re.compile(r"image|vision|multimodal|content.{0,20} must be a string", re.IGNORECASE),
 }
-"""Optional parts of a request that some endpoints reject."""
+"""Optional parts of a request that some endpoints reject. Each pattern recognises the part in the endpoint's
+error message."""
 
 BUSY = {408, 409, 425, 429}
+"""Besides 5xx, the HTTP status codes after which the same request may succeed later."""
 
 
 NOT_AVAILABLE = "The model is not available just now."
@@ -83,7 +88,8 @@ TOO_LONG = "The conversation is too long for the model."
 
 
 class EndpointContext(NamedTuple):
-    """The endpoint of a request. The key is included so that it can be removed from every message."""
+    """The model and endpoint that a request goes to. The key is included so that it can be removed from every
+    message."""
 
     model: str
     base_url: str
@@ -106,7 +112,7 @@ class ProviderProblem(NamedTuple):
     again: bool = False
     """Whether the same request may succeed later."""
     after: float | None = None
-    """The number of seconds that the endpoint asked to wait."""
+    """The number of seconds that the endpoint asked to wait. None if it asked for nothing."""
 
 
 def make_line(text: str, where: EndpointContext) -> str:
@@ -118,7 +124,7 @@ def make_line(text: str, where: EndpointContext) -> str:
 
 
 def find_message(body: object, depth: int = 0) -> str:
-    """Return the message in the body of an error response, from any known format."""
+    """Return the message in the body of an error response, from any known format; empty if there is none."""
     if depth > DEEPEST:
         return ""
     if isinstance(body, str):
@@ -219,7 +225,8 @@ def make_lost(where: EndpointContext, reason: str) -> ProviderProblem:
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the time to wait from the headers, which give milliseconds, seconds or a date."""
+    """Return the number of seconds to wait that the headers ask for, in milliseconds, in seconds or as a
+    date. None if they do not ask."""
     values = _lower_names(headers)
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:

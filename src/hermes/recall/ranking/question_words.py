@@ -34,6 +34,8 @@ NEGATED = re.compile(r'(?<!\S)NOT\s+(?:"[^"]*"|\S+)')
 OPERATOR = re.compile(r"(?<!\S)(?:AND|OR|NOT)(?!\S)")
 QUESTION_MARK = re.compile(r"[?？؟](?=\s|$)|？")
 LEAST_WORDS, LEAST_ASKING = 6, 2
+"""The minimum number of words of a question and, if it has no question mark, the minimum number of them that
+form a question or are about talking."""
 SENTENCE = ".,;:!?…。，？！、；：\"'"
 """Punctuation that can surround a word without being part of it."""
 COMMAS = frozenset(",;!?，。、；：！？…")
@@ -45,10 +47,11 @@ class Question(NamedTuple):
     terms: tuple[str, ...]
     """Index terms of the question's subject, in the order of the typed words."""
     must: Node | None
-    """The condition that results must satisfy, if the query has operators."""
+    """The condition that results must satisfy, if the query has operators; otherwise None."""
     days: tuple[Stretch, ...]
     months: tuple[Stretch, ...]
     asks_agent: bool
+    """Whether the question is about what the agent said."""
     names: tuple[str, ...] = ()
     """Index terms of words that are capitalised inside a sentence."""
     fields: MessageFilter | None = None

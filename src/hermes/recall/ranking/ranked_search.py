@@ -47,8 +47,11 @@ SHORT, LONG, OF_LONG = 400, 3_000, 0.5
 """An answer of at most `SHORT` characters has its full weight. The weight falls to `OF_LONG` at `LONG`
 characters, because long answers contain many common words."""
 PASTED, WHOLE_LOG, OF_LOG = 2_000, 20_000, 0.3
-"""The corresponding limits for a message of a person. A long message is mostly pasted text."""
+"""A message of a person with at most `PASTED` characters has its full weight. The weight falls to `OF_LOG` at
+`WHOLE_LOG` characters, because a long message is mostly pasted text."""
 OF_THE_DAY, OF_THE_MONTH, UNMATCHED = 2.0, 1.2, 1e-3
+"""The factors for the scores of conversations of a day or a month that the question names, and the score of a
+conversation of such a day that matches no word."""
 NEARLY = 0.5
 """When results are sorted by time, only those with at least this fraction of the best score are returned."""
 MOST_YEARS = 10

@@ -27,8 +27,8 @@ LARGEST = 12_000
 LONGEST = 2_000
 """Maximum number of characters of one message in an answer."""
 LEAST = 300
-"""If possible, each message keeps at least this many characters. If there is less space, fewer messages are
-shown."""
+"""The minimum number of characters that a message is cut to. If the messages do not fit even so, fewer
+messages are shown."""
 LONGEST_NAME = 120
 """Maximum number of characters of a name: a title, a tool, a source and the like."""
 
@@ -115,7 +115,7 @@ def fence_text(text: str, info: str = "") -> str:
     """Return a foreign text between two lines of backticks. The fence is longer than any run of backticks in
     the text.
 
-    `info` is a word of the program that is written after the opening fence.
+    `info` is written after the opening fence, like the language name of a Markdown code block.
     """
     inside = neutralise_fenced(text).removesuffix("\n")
     longest = max((len(run) for run in _RUN.findall(fold(inside).text)), default=0)
@@ -148,8 +148,9 @@ def close_fence(text: str) -> str:
 
 
 def make_label(value: object, most: int = LONGEST_NAME) -> str:
-    """Return a short text on one line for use inside the program's brackets. The text cannot close the
-    brackets or imitate a signature."""
+    """Return the value as a short line for use inside a mark of the program, such as `[file NAME]` or
+    `[NAME #sign]`. The line contains no brackets and no `#`, so it can neither close the mark nor imitate a
+    sign."""
     return replace_folded(
         _NOT_IN_LABELS, to_one_line(value, most), lambda found, _: _IN_LABELS.get(found[0], "")
     ).strip()
@@ -173,7 +174,8 @@ def _quote_marks(marks: re.Pattern[str], text: str) -> str:
 
 
 def to_one_line(value: object, most: int = LONGEST_NAME) -> str:
-    """Return a short text on one line, such as a title, an id, or the name of a tool or source."""
+    """Return a value, such as a title, an id or the name of a tool, as a safe text on one line of at most
+    `most` characters."""
     line = " ".join(neutralise(make_printable(str(value)[: 4 * most])).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
@@ -205,7 +207,8 @@ def measure_json(value: object) -> int:
 
 
 def measure_least(value: object) -> int:
-    """Return the length of the JSON text of a value whose excerpts are cut to their minimum."""
+    """Return the length of the JSON text of a value whose excerpts are cut to at most `LEAST` characters per
+    unit of their share."""
     room = sum(min(_measure_text(quote_excerpt(part)), LEAST * part.share) for part in _find_excerpts(value))
     return len(to_json(_blank_out(value))) + room
 
@@ -245,7 +248,8 @@ def _serialise(answer: dict[str, Any], room: int) -> str:
 
 
 def _compute_level(lengths: list[int], shares: list[int], room: int) -> float:
-    """Return the space per share. Space that a short text does not need is divided among the others."""
+    """Return the maximum length of a text per unit of its share (its weight); infinity if all texts fit into
+    `room`. Space that short texts leave unused is divided among the longer ones."""
     left, weight = float(max(0, room)), sum(shares)
     for length, share in sorted(zip(lengths, shares, strict=True), key=lambda each: each[0] / each[1]):
         if length > left * share / weight:

@@ -15,10 +15,11 @@ from hermes.store.sealing.sealed_home import HISTORY, SEALED_FOLDERS, find_links
 from hermes.store.values import PlainFiles
 
 MIRRORS, INDEX, MARKS = "sessions", "sessions.json", ".transcripts.json"
-"""The folder with the gateway's mirror files, and the names of two of these files."""
+"""The folder with the gateway's mirror files (readable copies of stored transcripts and routes), and the
+names of two of these files."""
 ROUTING_TAKEN_OVER = "gateway:older_routing"
 """The key in `state_meta` that is set once the gateway has read an older `sessions.json` as a source. From
-then on, the file is only a copy of the routing in the store."""
+then on, the file is only a copy of the routes in the store."""
 EDITING = ".editing-"
 """The prefix of the folder in which a person edits a sealed file."""
 FOLDERS = {"spool": "spool", "gateway": "gateway", "whatsapp": "gateway", "logs": "logs"}
@@ -128,10 +129,10 @@ def _is_empty(file: Path) -> bool:
 def remove_mirrors(
     root: Path, is_stored: Callable[[str], bool], *, routing_stored: bool
 ) -> tuple[list[Path], list[str]]:
-    """Remove `sessions.json` and the transcripts of stored sessions. Return (removed files, reasons why the
-    others remain).
+    """Remove the gateway's mirror files: `sessions.json`, `.transcripts.json` and the transcripts of stored
+    sessions. Return (removed files, reasons why mirror files remain).
 
-    Without `routing_stored`, `sessions.json` is kept.
+    Without `routing_stored`, `sessions.json` is kept, because the gateway still has to read it.
     """
     removed: list[Path] = []
     left: list[str] = []

@@ -1,8 +1,8 @@
 """A new store from the data of a damaged one: every readable row, and a list of the losses.
 
-Message ids are kept. Of a lost row, the indexes may still contain some columns. A lost session is restored
-from the indexes with its id, title, source and times. For a lost message, the indexes show only that it
-existed, so the loss is reported.
+Message ids are kept. SQLite's own indexes (not the full-text index) may still contain some columns of a lost
+row. A lost session is restored from them with its id, title, source and times. For a lost message they show
+only that it existed, so the loss is reported.
 """
 
 from __future__ import annotations
