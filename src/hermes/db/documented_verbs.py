@@ -180,7 +180,7 @@ class DocumentedVerbs(Handle):
     ) -> list[Row]:
         """Return the current context in the format that a model accepts.
 
-        With `include_ancestors`, return every message of the family once.
+        With `include_ancestors`, return every message of the session and its ancestors once.
         """
         messages = Messages(self._read_access())
         return messages.read_conversation(session_id, include_ancestors, include_trashed=include_trashed)

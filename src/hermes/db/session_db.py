@@ -298,8 +298,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         return self._retention.prune_empty_ghost_sessions(sessions_dir)
 
     def finalize_orphaned_compression_sessions(self) -> int:
-        """End continuations that have no messages of their own and have been open for a week. Return their
-        number."""
+        """End continuations in which no model was called and that have been open and unused for a week.
+        Return their number."""
         return self._retention.finalize_orphaned_compression_sessions()
 
     def maybe_auto_prune_and_vacuum(

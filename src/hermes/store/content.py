@@ -124,8 +124,8 @@ def decode_document(text: str) -> dict[str, Any]:
 
 
 def format_uid(stored: Any) -> str | None:
-    """Return the uid of a message as text. Layout 1 stored it as 16 bytes. Return None for a row of another
-    program, which has no uid."""
+    """Return the uid of a message as text. Old stores (layout 1) contain it as 16 bytes. Return None for a
+    row of another program, which has no uid."""
     if isinstance(stored, bytes):
         return stored.hex()
     return stored if isinstance(stored, str) and not stored.strip(HEX_DIGITS) else None

@@ -111,8 +111,9 @@ def find_activity(
 
 
 def infer_relation(parent_end: tuple[Any, Any], started_at: Any) -> str | None:
-    """Infer the relation of a child that has no recorded relation, by the documented rule: from the end of
-    the parent (`parent_end`) and the start of the child."""
+    """Infer the relation of a child that has no recorded relation, by the rule of the reference: from the end
+    of the parent (its time and reason, `parent_end`) and the start of the child. Return None if it cannot be
+    inferred."""
     ended_at, reason = parent_end
     if not clock.is_time(ended_at) or not clock.is_time(started_at) or started_at < ended_at:
         return None
@@ -120,7 +121,8 @@ def infer_relation(parent_end: tuple[Any, Any], started_at: Any) -> str | None:
 
 
 def find_relation(end_reason: str | None) -> str | None:
-    """Return the relation of a session that starts after its parent has ended with this reason."""
+    """Return the relation of a session that starts after its parent has ended with this reason. Return None
+    if the reason does not determine the relation."""
     return {"compression": "compression", "branched": "branch"}.get(end_reason or "")
 
 

@@ -60,7 +60,7 @@ class FileReader(Protocol):
 
 
 class Unreachable(Exception):
-    """Raised if rows exist that no index finds. Engines report this as damage."""
+    """Raised if a table contains rows that its SQL indexes do not find. Engines report this as damage."""
 
 
 class Reader(Protocol):

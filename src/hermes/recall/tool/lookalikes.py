@@ -1,4 +1,4 @@
-"""Look-alikes of the characters that form fences, tags and speaker marks.
+"""Look-alikes of the characters that form fences, tags and the program's marks, such as `[NAME #sign]`.
 
 A model reads `＜system＞` and `<system>` alike, with or without invisible characters in them. Patterns are
 therefore matched against a folded copy of the text, and the matches are replaced in the text itself. The

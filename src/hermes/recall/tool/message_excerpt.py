@@ -29,7 +29,7 @@ MATCH_SHARE = 4
 
 class Bounds(NamedTuple):
     """Maximum numbers of characters that are kept: of a message of a person or the agent, of tool output, and
-    of the match."""
+    of the match (the message that a search found)."""
 
     speech: int
     tool: int
@@ -60,8 +60,8 @@ class MessageExcerpt(NamedTuple):
 def make_message_excerpt(
     row: Row, bounds: Bounds, clues: Sequence[str] | None = None, skip: int = 0
 ) -> MessageExcerpt:
-    """Make an excerpt from a `ROW`. If `clues` is given, the message is the match, and the excerpt is cut so
-    that the first clue found in the text stays visible.
+    """Make an excerpt from a row with the columns of `ROW`. If `clues` is given, the message is the match.
+    `clues` are pieces of its text; the excerpt is cut so that the first of them that occurs stays visible.
 
     `skip` is the number of characters to leave out at the beginning of a match.
     """

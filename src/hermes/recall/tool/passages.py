@@ -103,8 +103,9 @@ class Passages:
     def scene(
         self, session_id: str, message_id: int, radius: int, bounds: Bounds, clues: Sequence[str] = ()
     ) -> Scene | None:
-        """Return a message of a session with its surroundings. If the message is cut, the `clues` remain
-        visible."""
+        """Return a message of a session with its surroundings. Return None if the message or the session does
+        not exist. `clues` are pieces of the message's text. If the message is cut, the first of them that
+        occurs remains visible."""
         with self._engine.read() as reader:
             match = _read_message(reader, session_id, message_id, bounds, clues)
             if match is None or reader.row(SEGMENT, session_id) is None:
@@ -139,7 +140,7 @@ class Passages:
         self, session_id: str, message_id: int, radius: int, bounds: Bounds, skip: int = 0
     ) -> Window | None:
         """Return a message of the session's conversation, together with its neighbours in the session that
-        contains it."""
+        contains it. Return None if the conversation has no such message."""
         with self._engine.read(settled=True, wait=False) as reader:
             start = _read_segment(reader, session_id)
             home = None if start is None else reader.value(HOME, message_id, start.conversation_id)
@@ -158,8 +159,8 @@ class Passages:
             )
 
     def page(self, session_id: str, after: int, room: int, bounds: Bounds) -> Window | None:
-        """Return the messages of a session after the id `after`, about as many as fit into `room`
-        characters."""
+        """Return the messages of a session after the id `after`, about as many as fit into `room` characters.
+        Return None if there is no such session."""
         with self._engine.read(settled=True, wait=False) as reader:
             segment = _read_segment(reader, session_id)
             if segment is None:
@@ -176,7 +177,7 @@ class Passages:
 
     def page_before(self, session_id: str, before: int, room: int, bounds: Bounds) -> Window | None:
         """Return the messages of a session before the id `before`, in order, about as many as fit into `room`
-        characters."""
+        characters. Return None if there is no such session."""
         with self._engine.read(settled=True, wait=False) as reader:
             segment = _read_segment(reader, session_id)
             if segment is None:
@@ -190,7 +191,7 @@ class Passages:
         self, session_id: str, message_id: int, room: int, bounds: Bounds, clues: Sequence[str] = ()
     ) -> Window | None:
         """Return about `room` characters of a session around a message. If possible, a quarter of them
-        precede the message."""
+        precede the message. Return None if there is no such message."""
         with self._engine.read(settled=True, wait=False) as reader:
             segment = _read_segment(reader, session_id)
             match = segment and _read_message(reader, session_id, message_id, bounds, clues)
@@ -221,7 +222,8 @@ class Passages:
         return Listing(self._engine).list_conversations(selection, limit=limit)
 
     def conversation_of(self, session_id: str | None) -> str | None:
-        """Return the permanent id of the conversation that a session belongs to."""
+        """Return the permanent id of the conversation that a session belongs to. Return None if the session
+        is unknown."""
         if not session_id:
             return None
         with self._engine.read(settled=True, wait=False) as reader:

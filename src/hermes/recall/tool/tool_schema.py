@@ -115,6 +115,7 @@ USED = {
     "read": {"session_id", "cursor"},
     "browse": {"limit", "after", "before", "source"},
 }
+"""The arguments that each mode uses."""
 
 
 class ToolArguments(NamedTuple):

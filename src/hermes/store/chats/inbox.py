@@ -199,7 +199,8 @@ class Inbox:
         return self._finish(entry_id, "done", None, lease_epoch)
 
     def fail(self, entry_id: int, error: str, lease_epoch: int | None = None) -> bool:
-        """Mark an entry as failed, so that it is not tried again."""
+        """Mark an entry as failed, so that it is not tried again. Return False if the entry does not exist or
+        was not claimed."""
         return self._finish(entry_id, "failed", require_text("error", error)[:LONGEST_ERROR], lease_epoch)
 
     def list_waiting(self, session_key: str | None = None) -> list[InboxEntry]:
@@ -218,8 +219,8 @@ class Inbox:
             return {str(state): int(count) for state, count in reader.rows(COUNT_BY_STATE)}
 
     def forget_done(self, older_than_seconds: float) -> int:
-        """Delete finished and failed entries that are older than `older_than_seconds`. If a platform delivers
-        one of these messages again, it counts as new."""
+        """Delete finished and failed entries that are older than `older_than_seconds`. Return their number.
+        If a platform delivers one of these messages again, it counts as new."""
         before = clock.now() - check_time("older_than_seconds", older_than_seconds)
         return self._engine.write(lambda writer: writer.run(FORGET, before))
 

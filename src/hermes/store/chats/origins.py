@@ -1,8 +1,8 @@
 """Origins: the chat that a session was created for, stored on the session row.
 
-If the routing row of a chat is lost, the chat's session is found from the origins. The result is always a
-session that the chat can have been in: one that was used after the chat's last reset and does not belong to
-another participant.
+If the route of a chat is lost, the chat's session is found from the origins. The result is always a session
+that the chat can have been in: one that was used after the chat's last reset and does not belong to another
+participant.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _LONG_AGO = float("-inf")
 
 
 class Chat(NamedTuple):
-    """The identity of a chat."""
+    """The identity of a chat. `participant` is the person, if each person in the chat has their own session;
+    otherwise it is empty."""
 
     platform: str
     chat_type: str

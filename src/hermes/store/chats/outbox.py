@@ -119,8 +119,8 @@ class Outbox:
         return self._engine.write(work)
 
     def claim(self, session_key: str | None = None) -> OutboxEntry | None:
-        """Claim the next entry of the chat `session_key`, or of any chat. Chats with a delivery in progress
-        are skipped."""
+        """Claim the next entry of the chat `session_key` or, if that is None, of any chat. Chats with a
+        delivery in progress are skipped. Return None if there is nothing to deliver."""
         key, me = check_optional_text("session_key", session_key), _identify_sender()
 
         def work(writer: Writer) -> OutboxEntry | None:
@@ -134,7 +134,8 @@ class Outbox:
         return self._engine.write(work, repeatable=False)
 
     def mark_sent(self, entry_id: int, platform_message_id: str | int | None = None) -> bool:
-        """Mark an entry as delivered, even if its state is `unknown`."""
+        """Mark an entry as delivered, even if its state is `unknown`. Return whether it is now marked as
+        delivered."""
         message, at = check_optional_id("platform_message_id", platform_message_id), clock.now()
 
         def work(writer: Writer) -> bool:
@@ -218,8 +219,8 @@ class Outbox:
             return {str(state): int(count) for state, count in reader.rows(COUNT_BY_STATE)}
 
     def forget_sent(self, older_than_seconds: float) -> int:
-        """Delete old entries that were sent or given up, or whose state is unknown. Their idempotency keys
-        can then be used again."""
+        """Delete old entries that were sent or given up, or whose state is unknown. Return their number.
+        Their idempotency keys can then be used again."""
         before = clock.now() - check_time("older_than_seconds", older_than_seconds)
         return self._engine.write(lambda writer: writer.run(FORGET, before))
 

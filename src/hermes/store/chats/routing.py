@@ -1,7 +1,7 @@
 """Routing: the current session of each chat.
 
 A chat is identified by platform, type, chat, thread and participant. The session key is only a name for the
-chat. If a chat gets another key, its row is updated.
+chat. If a chat gets another key, its route is updated.
 """
 
 from __future__ import annotations
@@ -107,6 +107,8 @@ class Route(NamedTuple):
 
 
 class ChatClock(NamedTuple):
+    """The time of the last message of a person in a chat."""
+
     session_key: str
     platform: str
     chat_type: str
@@ -335,7 +337,9 @@ class Routing:
         return self._engine.write(lambda writer: writer.run(REMOVE, session_key)) > 0
 
     def find_live_session(self, session_key: str) -> str | None:
-        """Return the live session of a chat. If the routing row of the chat is out of date, correct it."""
+        """Return the live session of a chat: the newest session of its conversation. If the route of the chat
+        is out of date, correct it. Return None if the chat has no route, or if its session is deleted or in
+        the trash."""
         with self._engine.read(settled=True) as reader:
             live, lags = _locate_session(reader, session_key)
         if not lags or self._engine.read_only:
@@ -352,7 +356,8 @@ class Routing:
         *,
         session_key: str | None = None,
     ) -> str | None:
-        """Find the session of a chat from the origins of sessions, for a chat whose routing row was lost.
+        """Find the session of a chat from the origins of sessions (the chats that they were created for), for
+        a chat whose route was lost.
 
         An open session is preferred to an ended one, then the most recently used one. Sessions last used
         before the chat's last reset are ignored. If no session remains, return None; the caller then starts a
@@ -402,7 +407,8 @@ def _leave_session(writer: Writer, session_id: str, session_key: str, at: float)
 
 
 def _locate_session(reader: Reader, session_key: str) -> tuple[str | None, bool]:
-    """Return (live session of a chat, whether its routing row is out of date)."""
+    """Return (live session of a chat, whether its route is out of date). The session is None if the chat has
+    no route, or if its session is deleted or in the trash."""
     row = reader.row(SESSION_OF, session_key)
     if row is None:
         return None, False

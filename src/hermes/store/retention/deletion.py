@@ -181,7 +181,7 @@ class Retention:
         self, sessions_dir: Path | str | None = None, *, ended_by: float | None = None
     ) -> int:
         """Delete sessions of the text interface that have no title, are older than a day and ended without a
-        message. Return their number."""
+        message. Return their number. With `ended_by`, a session that ended after that time is kept."""
         now, folder = clock.now(), check_optional_path("sessions_dir", sessions_dir)
         values = (now - GHOST_AGE, inf if ended_by is None else ended_by, now)
         removed = self.remove_units(lambda writer: [[row[0]] for row in writer.rows(GHOSTS, *values)])
@@ -189,7 +189,8 @@ class Retention:
         return len(removed)
 
     def finalize_orphaned_compression_sessions(self, *, spare_running: bool = False) -> int:
-        """End continuations that were never used and have been open for a week. Return their number.
+        """End continuations in which no model was called and that have been open and unused for a week.
+        Return their number.
 
         With `spare_running`, sessions whose process may still be running stay open.
         """

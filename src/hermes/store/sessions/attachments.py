@@ -20,6 +20,7 @@ THRESHOLD = 4096
 """Attachments of at most this many characters stay in the message row."""
 
 KIND = "blobs"
+"""The `content_kind` of content that contains references."""
 MENTION = '"\\u0000' + REFERENCE[1:]
 """The first characters of a reference in stored JSON."""
 HASH_LENGTH = 64

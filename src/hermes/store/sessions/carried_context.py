@@ -1,5 +1,8 @@
 """Carried context: messages of earlier sessions in a session's context, as ranges of message ids.
 
+The live context of a session is what a model receives: the carried messages, then the session's own messages,
+without rewound ones.
+
 Messages are not copied. The ranges are in the order in which the model receives the messages. Every id in a
 range is carried: a range never includes messages that other sessions wrote in between.
 

@@ -138,7 +138,8 @@ def _read_tags(reader: Reader, root: str) -> list[str]:
 
 
 def _find_root(writer: Writer, session_id: str) -> str | None:
-    """Apply the changes that other programs made, and return the root of a session's conversation."""
+    """Bring the derived columns up to date, and return the root of a session's conversation. Return None if
+    the session does not exist or is in the trash."""
     derived.settle(writer)
     root: str | None = writer.value(LIVE_ROOT, session_id)
     return root

@@ -1,4 +1,4 @@
-"""Lineage: the parent and child relations of sessions.
+"""Lineage: the parent and child relations of sessions. The sessions that they connect are a family.
 
 A continuation is recorded on the child (`relation = 'compression'`). The live session of a conversation is
 its last continuation. Every walk along the relations remembers the sessions it has visited, and ends if it

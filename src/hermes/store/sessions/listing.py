@@ -1,4 +1,4 @@
-"""Lists of conversations and sessions, read in index order until the page is full.
+"""Lists of conversations and sessions, read in the order of an SQL index until the page is full.
 
 `preview`, `last_active` and the place in the family are stored on the session row; `derived` maintains them.
 The documented lists hide nothing. The list for people (`list_conversations`) hides jobs, subagents, tool
@@ -78,8 +78,8 @@ COUNT = "SELECT kind, archived, source, count(*) FROM sessions"
 BY_KIND = "GROUP BY kind, archived, source"
 COUNTED = " ".join((COUNT, WITH_SUBAGENTS, NAMED, OTHERS, BY_KIND))
 COUNTED_IN_INDEX = " ".join((COUNT, WITH_SUBAGENTS, NAMED, BY_KIND))
-"""The statement that counts without the filters of OTHERS, which is the usual case. It reads only an
-index."""
+"""The statement that counts if no filter of `OTHER_FILTERS` is set, which is the usual case. It reads only an
+SQL index."""
 # A list shows the newest title of a conversation.
 TITLE = """(SELECT m.title FROM sessions m WHERE m.root_id = sessions.id AND m.trashed_at IS NULL
     AND m.title IS NOT NULL ORDER BY m.started_at DESC, m.id DESC LIMIT 1)"""
@@ -104,7 +104,7 @@ PAGES = {
     for pinned_first in (False, True)
     for subagents in (False, True)
 }
-"""One statement per combination of options. The statements without options use an index."""
+"""One statement per combination of options. The statements without options use an SQL index."""
 
 HIDDEN_KINDS = ("job", "child", "tool")
 KINDS = ("chat", *HIDDEN_KINDS)
@@ -276,7 +276,8 @@ def _find_hidden_kinds(filters: ConversationFilter, include_hidden: bool) -> tup
 
 
 def _bind_named(filters: ConversationFilter) -> tuple[object, ...]:
-    """Return the parameters of NAMED. Each value is repeated, because the statement uses it twice."""
+    """Return the parameters of `KIND_FILTERS`. Each value is repeated, because the statement uses it
+    twice."""
     each = (
         None if filters.sources is None else join_names(_check_sources("sources", filters.sources)),
         join_names(_check_sources("exclude_sources", filters.exclude_sources))
@@ -289,7 +290,7 @@ def _bind_named(filters: ConversationFilter) -> tuple[object, ...]:
 
 
 def _bind_others(filters: ConversationFilter) -> tuple[object, ...]:
-    """Return the parameters of OTHERS in the order of the statement."""
+    """Return the parameters of `OTHER_FILTERS` in the order of the statement."""
     tag = filters.tag
     if tag is not None:
         from hermes.store.sessions.labels import clean_tag

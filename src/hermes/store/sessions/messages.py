@@ -91,7 +91,7 @@ CARRIED_ROWS = """SELECT m.* FROM carried_context c JOIN messages m
     ON m.id BETWEEN c.first_message_id AND c.last_message_id
     WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, m.id"""
 OWN_ROWS = "SELECT * FROM messages WHERE session_id = ? AND active = 1 ORDER BY id"
-# Detects messages that the index does not find. `|| ''` makes an expression that no index covers, in every
+# Detects messages that the SQL index does not find. `|| ''` makes an expression that no index covers, in every
 # engine and even behind a view, so the whole table is read. The statement is therefore used only if no
 # message of a session was found, although its counter says that it has some.
 UNREACHED = """SELECT message_count > 0 AND EXISTS
@@ -350,8 +350,8 @@ def _read_rows(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
 
 
 def confirm_empty(reader: Reader, session_id: str) -> list[Any]:
-    """Return an empty list. Raise `Unreachable` if the session does have messages, but a damaged index does
-    not find them."""
+    """Return an empty list. Raise `Unreachable` if the session does have messages, but a damaged SQL index
+    does not find them."""
     if reader.value(UNREACHED, session_id):
         raise Unreachable(
             f"the index of the messages table does not find the messages of session {session_id}"

@@ -183,12 +183,12 @@ class Titles:
             return exact or list(dict.fromkeys(row[3] for row in _list_variants(reader, title)))
 
     def resolve(self, title: object, owner: str | None = None) -> str | None:
-        """Return the session that a title refers to: the newest session in the lineage of the titled session.
-
-        With `owner`, only the sessions of that owner are considered.
+        """Return the id of the session that a title refers to, or None if there is none. With `owner`, only
+        the sessions of that owner are considered.
 
         If the session with exactly this title was continued, the live session of its conversation is
-        returned. Otherwise the sessions titled `title #N` are considered, newest start first, as documented.
+        returned. Otherwise the sessions titled `title #N` are considered first, newest start first, as in the
+        reference.
         """
         if not isinstance(title, str) or not title:
             return None

@@ -1,4 +1,5 @@
-"""Checkpoints on a separate connection and thread, so that no write waits for a checkpoint."""
+"""Checkpoints, which copy the write-ahead log into the database file. They run on a separate connection and
+thread, so that no write waits for them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from hermes.store.sqlite.wal.log_lock import LogLock
 log = get_logger(__name__)
 
 LONG_LOG, NEARLY = 4_000, 1_000
-"""A log longer than LONG_LOG pages is restarted once fewer than NEARLY pages are left to copy.
+"""A write-ahead log longer than `LONG_LOG` pages is restarted once fewer than `NEARLY` pages are left to
+copy.
 
 A passive checkpoint cannot restart the log while some process is always reading or writing. Without a restart
 the log grows without limit: each page lookup searches all of it, and every commit extends the file.
