@@ -29,7 +29,7 @@
         │   └── WrongKey           (sqlite3.DatabaseError)   the key is wrong
         ├── StoreTooNew            (sqlite3.DatabaseError)   written by a newer version
         ├── StoreClosed            (sqlite3.ProgrammingError)
-        ├── SecondLibrary          (sqlite3.OperationalError)  another SQLite library uses the live file
+        ├── SecondLibrary          (sqlite3.OperationalError)  another SQLite library opens an open store
         ├── MigrationFailed        (sqlite3.DatabaseError)
         ├── BackupFailed           (sqlite3.OperationalError)
         └── StoreFailed            (sqlite3.OperationalError)  any other error of the engine

@@ -141,7 +141,10 @@ class Candidates(NamedTuple):
     order: Order = "relevance"
     """`newest` if all words are too frequent for ranking. Then only messages are returned."""
     waiting: int = 0
+    """The number of messages that are not indexed yet, or are in no block yet. A few unindexed messages count
+    as 0."""
     total: int = 0
+    """About the number of all messages."""
 
 
 class SearchResults(list[dict[str, Any]]):
@@ -179,6 +182,7 @@ class Health(NamedTuple):
     drift: tuple[str, ...] = ()
     """Derived data that differs from the rows. The next catch-up or `repair` corrects it."""
     waiting: int = 0
+    """The number of messages that are not indexed yet."""
     notes: tuple[str, ...] = ()
     """Problems that prevent the use of the store, although its data is intact."""
 
@@ -205,7 +209,9 @@ class Repair(NamedTuple):
 
     path: Path
     done: tuple[str, ...] = ()
+    """What was found and repaired, one line each."""
     lost: tuple[str, ...] = ()
+    """What could not be saved, one line each."""
     kept: Path | None = None
     """The path where the damaged file is kept unchanged."""
     ok: bool = True
@@ -267,6 +273,8 @@ class PlainFiles(NamedTuple):
 
 
 class Optimized(NamedTuple):
+    """The size of the store's file and log in bytes, before and after."""
+
     before: int
     after: int
 

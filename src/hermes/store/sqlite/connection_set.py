@@ -1,4 +1,8 @@
-"""The connections of one store: opening, use, reopening after the log was removed, and closing."""
+"""The connections of one store: opening, use, reopening after the log was removed, and closing.
+
+The log is SQLite's write-ahead log, `<store>-wal`. It counts as removed if another program deleted or
+replaced it while the store is open here.
+"""
 
 from __future__ import annotations
 
@@ -74,6 +78,7 @@ class ConnectionSet:
     """The writing connection. In a read-only store it is a reading connection."""
     guard: file_guard.Guard
     journal: str
+    """How SQLite makes changes atomic: `wal` (a write-ahead log) or `delete` (a rollback journal)."""
     log_lock: LogLock
     checkpointer: Checkpointer
     writer: SqliteWriter

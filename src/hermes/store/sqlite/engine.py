@@ -61,7 +61,9 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 CLOSE_CATCH_UP_S = 0.25
+"""How long closing the store may index waiting messages."""
 SEARCH_CATCH_UP_S = 2.0
+"""How long a search may index waiting messages first."""
 RANKING_CATCH_UP_S = 0.25
 """How long a ranked search may index blocks first.
 

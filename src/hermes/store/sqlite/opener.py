@@ -264,9 +264,9 @@ def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Open
 def _has_log_to_keep(path: Path) -> bool:
     """Return whether the file has a log. The log must stay unchanged if the store is refused.
 
-    A log that was copied with its file may lack an index, and opening the file in the usual way would create
-    one. So if the index is missing, the version is checked here first, in exclusive locking mode, in which
-    SQLite needs no index.
+    A log that was copied with its file may lack its `-shm` file, and opening the file in the usual way would
+    create one. So if that file is missing, the version is checked here first, in exclusive locking mode, in
+    which SQLite does not need it.
     """
     if not os.path.exists(f"{path}-wal"):
         return False

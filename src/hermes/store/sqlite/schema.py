@@ -95,7 +95,7 @@ def read_declared() -> Declared:
 
 
 def _name_in(words: list[str]) -> tuple[str, int]:
-    """Return the name in a CREATE statement, and the index of the word at which its columns begin."""
+    """Return the name in a CREATE statement, and the position of the word at which its columns begin."""
     at = words.index("EXISTS") + 1
     return words[at], at + (2 if words[at + 1 :] == ["("] else 1)
 

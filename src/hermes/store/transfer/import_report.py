@@ -18,6 +18,9 @@ class Outcome(NamedTuple):
     here: str
     """The id of the session in this store."""
     kind: Literal["new", "restored", "grown", "branched", "unchanged", "in use"]
+    """`new`: the session was created. `restored`: it was taken out of the trash. `grown`: messages were added
+    to it. `branched`: the messages went to a new branch. `unchanged`: all messages were stored already.
+    `in use`: nothing was added, because another process is working in the session."""
     added: int
     """The number of added messages."""
     ids: Sequence[int]

@@ -58,16 +58,20 @@ class IncomingSession(NamedTuple):
     source: str
     started_at: float
     start_known: bool
+    """Whether the import contains the start of the session. If not, `started_at` is a substitute."""
     title: str | None
     owner: str
     parent: str | None
     relation: str | None
     counts: tuple[int, int]
+    """The number of active messages, and of their tool calls."""
     rest: tuple[Any, ...]
     messages: list[tuple[Any, ...]]
     attachments: list[Iterable[Attachment]]
     likes: list[tuple[Any, ...]]
+    """A comparison key for each message. Equal messages have equal keys."""
     old_ids: list[Any]
+    """The id of each message in the file."""
     context: list[Mapping[str, Any]]
     rewound: list[Mapping[str, Any]]
     tags: list[str]

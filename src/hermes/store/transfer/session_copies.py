@@ -67,6 +67,8 @@ class Merge(NamedTuple):
     ids: list[int]
     """The stored id of every incoming message, or 0 if the message is not stored."""
     visited: list[str]
+    """The ids of the stored sessions that were compared with the incoming one: `session`, and earlier
+    branches of it."""
     is_alias: bool
     """Whether the incoming session is a branch that another store created and whose messages are in
     `session`."""

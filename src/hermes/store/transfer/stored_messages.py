@@ -1,7 +1,7 @@
-"""Lookup of stored messages by uid, for an import. There is no index on uid.
+"""Lookup of stored messages by uid, for an import. There is no SQL index on uid.
 
-A message has the same timestamp in every copy. The timestamps of all messages are therefore read once, from a
-covering index, and kept with their ids in sorted arrays (16 bytes per message). For each message with the
+A message has the same timestamp in every copy. The timestamps of all messages are therefore read once, from
+an SQL index alone, and kept with their ids in sorted arrays (16 bytes per message). For each message with the
 right timestamp, the uid is read from the store and compared, so that a deleted or replaced row is never
 returned. If many messages have the same timestamp, their uids are read once and cached.
 """

@@ -34,6 +34,7 @@ class Note(NamedTuple):
     cipher: str
     salt: str
     check: str
+    """A salted digest of the key. It shows whether a key is the right one."""
     account: str
     """The name of the key in the keyring: the resolved path of the store for which it was made."""
     key_file: str | None = None

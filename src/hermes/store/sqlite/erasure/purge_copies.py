@@ -182,6 +182,8 @@ class CopyEraser:
         self._left.append(f"{self._name(file)} {why}: it was not changed")
 
     def _of_ours(self, found: Mapping[str, Fingerprint]) -> list[str]:
+        """Return those of the found sessions that can be the deleted ones. For the store's own backups, this
+        is enough."""
         known = {session_id: self._gone[session_id] for session_id in found}
         return [
             session_id
@@ -190,6 +192,7 @@ class CopyEraser:
         ]
 
     def _proven(self, found: Mapping[str, Fingerprint]) -> list[str]:
+        """Return those of the found sessions that are certainly the deleted ones."""
         known = {session_id: self._gone[session_id] for session_id in found}
         return [
             session_id

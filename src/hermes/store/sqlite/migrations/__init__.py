@@ -49,6 +49,8 @@ SCHEMA_VERSION = 11
 """The documented version of the tables that other programs read."""
 
 Standing = Literal["empty", "older", "ours"]
+"""The kind of a database. `empty`: it has no tables. `older`: it must be migrated. `ours`: it is a Hermes
+store in the current layout."""
 
 TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'"
 COLUMNS = "SELECT name FROM pragma_table_info(?)"
@@ -147,9 +149,9 @@ def _has_signs(connection: apsw.Connection, table: str) -> bool:
 def migrate(path: Path, connection: apsw.Connection, *, keep_backup: bool = True) -> MigrationReport | None:
     """Migrate a database to the current layout.
 
-    Return None without a migration if the database is already a Hermes store, of any layout, or if it is
-    empty. (The opener fills an empty database.) The caller holds the lock file beside the store. The
-    connection must be writable and not in a transaction.
+    Return a report, or None if the database was empty or already a Hermes store. The opener fills an empty
+    database. A Hermes store in an older layout is migrated without a report. The caller holds the lock file
+    beside the store. The connection must be writable and not in a transaction.
     """
     if check_version(connection, path) != "older":
         return None

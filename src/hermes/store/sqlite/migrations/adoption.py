@@ -79,6 +79,7 @@ class Outcome:
     messages: int
     notes: list[str]
     struck: bool
+    """Whether search tables could not be dropped and were only deleted from the schema."""
 
 
 def adopt_store(connection: apsw.Connection, want: Shape) -> Outcome:

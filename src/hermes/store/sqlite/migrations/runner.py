@@ -24,6 +24,7 @@ from hermes.text import format_count
 ANY_ROW = "SELECT 1 FROM {table} LIMIT 1"
 LAST_STEP = "our layout"
 ERASE = ("PRAGMA secure_delete=OFF", "PRAGMA secure_delete=ON", "PRAGMA secure_delete=FAST")
+"""The statements that restore the setting `secure_delete`, by its former value."""
 
 PASSED_THROUGH = (
     errors.StoreBusy,

@@ -33,7 +33,8 @@ _LOG_HEADER, _FRAME_HEADER = struct.Struct(">8I"), struct.Struct(">6I")
 
 class Row(NamedTuple):
     rowid: int
-    """The rowid. For an entry of an index it is 0, because the entry ends with the key of its row instead."""
+    """The rowid. For an entry of an SQL index it is 0, because the entry ends with the key of its row
+    instead."""
     values: list[Any]
     whole: bool
     """False if overflow pages of the row were missing. The last values of the row are then cut or missing."""
@@ -152,7 +153,7 @@ class Image:
         """Yield each page with rows of the b-tree at `root`, except the pages in `visited`.
 
         Each valid page of the tree is added to `visited`, each invalid one to `unreadable`. With `index`, the
-        tree is an index, which has rows in interior pages too.
+        tree is an SQL index, which has rows in interior pages too.
         """
         leaf, interior = (INDEX_LEAF, INDEX_INTERIOR) if index else (LEAF, INTERIOR)
         ahead = [root]

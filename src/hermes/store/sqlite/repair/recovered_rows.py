@@ -48,11 +48,12 @@ class Layout(NamedTuple):
     name: str
     columns: tuple[Column, ...]
     alias: int | None
-    """The index of the column that is an alias of the rowid.
+    """The position of the column that is an alias of the rowid, or None if there is none.
 
     In the record, the value of this column is NULL.
     """
     rowid: bool
+    """Whether the rows of the table have rowids."""
     root: int
 
 
@@ -143,7 +144,7 @@ class RecoveredRows:
         return chosen[0] if len({layout.name for layout in chosen}) == 1 else None
 
     def index_entries(self, table: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield rowid and indexed columns of every readable entry in the indexes of a table."""
+        """Yield rowid and indexed columns of every readable entry in the SQL indexes of a table."""
         for entry in self.schema:
             if entry.kind != "index" or entry.table != table:
                 continue

@@ -49,6 +49,7 @@ NOT_COPIED = (
     *("schema_version", "index_progress", "changed_messages", "changed_sessions"),
     *("messages_fts_ranges", "messages_fts_members"),
 )
+"""Tables that the new store fills itself."""
 MENTIONED = re.compile(r"\bmessages_fts\w*")
 ALREADY_THERE = (apsw.SQLITE_CONSTRAINT_ROWID, apsw.SQLITE_CONSTRAINT_PRIMARYKEY)
 """SQLite's error codes for a row whose key is already stored. The refused row is an older copy."""
@@ -245,7 +246,7 @@ class StoreRebuild:
     # ---------------------------------------------------------------- rows from the indexes
 
     def _complete(self) -> dict[Any, set[int]]:
-        """Restore missing values from the indexes. Return the ids of lost messages by session id."""
+        """Restore missing values from the SQL indexes. Return the ids of lost messages by session id."""
         unreadable = self._remains.image.unreadable
         before = len(unreadable)
         for table, ids in (("sessions", SESSION_ROWS), ("messages", MESSAGE_IDS)):

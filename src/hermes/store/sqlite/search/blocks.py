@@ -39,9 +39,9 @@ QUIET_AFTER = 500
 BYTES_AT_ONCE = 64_000
 
 DONE, GROWING, DUE = 0, 1, 2
-"""The values of the column `waiting`.
+"""The values of the column `waiting`: the block is indexed, it can still grow, or it must be indexed now.
 
-Statements include the condition `waiting > 0`, because SQLite needs it to use the partial index.
+Statements include the condition `waiting > 0`, because SQLite needs it to use the partial SQL index.
 """
 
 WATERMARK = "SELECT value FROM index_progress WHERE name = 'blocks'"

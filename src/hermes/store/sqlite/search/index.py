@@ -114,9 +114,9 @@ def settle(writer: SqliteWriter) -> bool:
 def _without_zeros(writer: SqliteWriter) -> Iterator[None]:
     """During the block, do not overwrite freed pages with zeros.
 
-    A merge frees whole pages of old segments. Overwriting them, as is done for deleted messages, would make
-    every append 10 % slower. It is not needed: the content of these pages is also in newer segments, or is
-    removed by vacuum and purge.
+    A merge frees whole pages of old FTS5 segments. Overwriting them, as is done for deleted messages, would
+    make every append 10 % slower. It is not needed: the content of these pages is also in newer FTS5
+    segments, or is removed by vacuum and purge.
     """
     run(writer.raw, "PRAGMA secure_delete=FAST")
     try:

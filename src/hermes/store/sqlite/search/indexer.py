@@ -31,11 +31,12 @@ LOOK_EVERY_N_WRITES, BATCH = 32, 128
 """`LOOK_EVERY_N_WRITES`: after this many writes, a writer checks whether a batch of unindexed rows is
 waiting. The rows can be those of any writer. `BATCH`: the number of rows in a batch.
 
-Smaller batches make more segments, which are merged repeatedly: batches of 32 cost a third more per row.
+Smaller batches make more FTS5 segments, which are merged repeatedly: batches of 32 cost a third more per row.
 Larger batches slow down searches, which have to read the unindexed rows.
 """
 INDEX_AT_LAST = 2 * BATCH
-"""A tail of this many rows is indexed even if threads wait to write.
+"""An unindexed tail (messages that are not in the index yet) of this many rows is indexed even if threads
+wait to write.
 
 A longer tail would slow down searches too much.
 """

@@ -103,7 +103,12 @@ MARK, EDITS, REMOVALS = "parts mark", "parts edited", "parts removed"
 
 
 class Standing(NamedTuple):
-    """The state of the index, and of the list of terms."""
+    """The state of the index, and of the list of terms.
+
+    `mark` is the watermark of the index. `edited` and `removed` count the rows that were indexed again, and
+    those that were changed or removed. `listed` and `listed_edited` are `mark` and `edited` when the list was
+    last updated, and `built_removed` is `removed` when the list was made.
+    """
 
     mark: int
     edited: int

@@ -1,9 +1,9 @@
 """All messages that a filter allows, newest first by their time, as a lazy iterator of ids.
 
-Ids are in the order of insertion, which differs from the order of time after an import. No index covers the
-time of all messages. Instead, sessions are read by their last activity, and the messages of each session by
-their time. A session is begun only when its last activity is at least as new as every unread message of the
-sessions begun before.
+Ids are in the order of insertion, which differs from the order of time after an import. No SQL index covers
+the time of all messages. Instead, sessions are read by their last activity, and the messages of each session
+by their time. A session is begun only when its last activity is at least as new as every unread message of
+the sessions begun before.
 """
 
 from __future__ import annotations

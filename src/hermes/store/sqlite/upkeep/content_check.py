@@ -30,7 +30,7 @@ FORMAT_AT, LOG_FORMAT = 18, 2
 """The offset of the journal mode in the header of a database, and its value for a write-ahead log."""
 
 LARGE_LOG = 64_000_000
-"""A log larger than this is a sign that a reader blocks its checkpoints.
+"""A write-ahead log larger than this many bytes is a sign that a reader blocks its checkpoints.
 
 Without such a reader, checkpoints keep the log below a quarter of this size.
 """

@@ -1,9 +1,9 @@
 """The space that the file uses, and its return to the file system after deletions.
 
-The terms of a deleted message stay in the index until the segments of the index are merged, and the freed
-pages stay on the free list until the file is truncated. `VACUUM` does both at once, but blocks all writers
-and needs as much free space as the file. The functions here work in short steps, between which others can
-write.
+The terms of a deleted message stay in the index until FTS5 merges the segments of which the index consists,
+and the freed pages stay on the free list until the file is truncated. `VACUUM` does both at once, but blocks
+all writers and needs as much free space as the file. The functions here work in short steps, between which
+others can write.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ATTACHMENTS = ("blobs", "blob_refs", "idx_blob", "sqlite_autoindex_blob")
 
 
 def merge_segments(step: Callable[[Callable[[SqliteWriter], bool]], bool]) -> None:
-    """Merge each index into one segment without deleted entries.
+    """Merge the index of messages, and that of blocks, into one FTS5 segment each, without deleted entries.
 
     `step` runs each part of the work in its own transaction.
     """

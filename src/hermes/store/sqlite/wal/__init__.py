@@ -1,4 +1,4 @@
-"""The write-ahead log: the guard of its files, its lock, its index, and recovery after its removal.
+"""The write-ahead log: the guard of its files, its lock, its index (`-shm`), and recovery after its removal.
 
 Owns the checks that detect when SQLite would lose an acknowledged commit without an error. Opens no SQLite
 connection, and does not import the modules that do.

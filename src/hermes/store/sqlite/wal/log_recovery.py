@@ -1,4 +1,4 @@
-"""Recovery after the write-ahead log, or its index, was removed or replaced under an open store.
+"""Recovery after the write-ahead log, or its index (`-shm`), was removed or replaced under an open store.
 
 Connections that were opened before still have the removed log open. It may contain acknowledged rows that are
 nowhere else. So, while the database file is in its place, recovery takes these steps:

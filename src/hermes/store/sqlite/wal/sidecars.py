@@ -1,4 +1,5 @@
-"""The permissions of the files that SQLite creates beside the store: the write-ahead log and its index.
+"""The permissions of the files that SQLite creates beside the store: the write-ahead log and its index
+(`-shm`).
 
 SQLite creates these files with the permissions that the store has at that moment. If the store is read-only
 at that moment, the files stay read-only. In that case the store cannot be written, even after it was made
