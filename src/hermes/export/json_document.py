@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hermes.export.jsonl import NOT_TOLD
+from hermes.export.jsonl import NOT_EXPORTED
 from hermes.export.plan import Conversation, Load, Session
 from hermes.text import escape_json, replace_surrogates, to_text
 
-LEFT_OUT = ("id", "message_count", "messages", "context", "rewound_context", "model_calls", *NOT_TOLD)
+LEFT_OUT = ("id", "message_count", "messages", "context", "rewound_context", "model_calls", *NOT_EXPORTED)
 """Fields of the newest session that the object does not repeat."""
 MESSAGE_INDENT = "    "
 

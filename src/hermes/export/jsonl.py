@@ -13,7 +13,7 @@ from typing import Any
 from hermes.export.plan import Conversation, Load
 from hermes.text import escape_json, replace_surrogates, to_text
 
-NOT_TOLD = ("lease_epoch",)
+NOT_EXPORTED = ("lease_epoch",)
 """Fields that are not exported. The lease belongs to a process that may write to the session, and is
 meaningless in another store."""
 
@@ -23,7 +23,9 @@ def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
         for segment in conversation.segments:
             session = load(segment.id)
             if session is not None:
-                yield format_line({name: value for name, value in session.items() if name not in NOT_TOLD})
+                yield format_line(
+                    {name: value for name, value in session.items() if name not in NOT_EXPORTED}
+                )
 
 
 def format_line(value: dict[str, Any]) -> str:

@@ -59,7 +59,7 @@ NO_MONEY = re.compile(
 NO_KEY = re.compile(
     r"(invalid|incorrect|missing|no).{0,20}api.?key|api.?key.{0,20}(invalid|not valid)", re.IGNORECASE
 )
-NOT_TAKEN = re.compile(
+UNSUPPORTED = re.compile(
     r"not\W?.{0,20}support|n't support|unsupported|unrecognized"
     r"|(unexpected|unknown|invalid) (field|parameter|argument|name)"
     r"|not permitted|not allowed|extra (inputs|fields)|requires? --|no endpoints found"
@@ -68,7 +68,7 @@ NOT_TAKEN = re.compile(
 )
 """Error messages which say that the endpoint does not support a part of the request."""
 PICTURES = "pictures"
-NAMED = {
+PART_PATTERNS = {
     "stream_options": re.compile(r"stream_options|include_usage"),
     "tools": re.compile(r"\btools?\b(?!s?\[)|tool.?(use|choice|call)|function.?call", re.IGNORECASE),
     "temperature": re.compile(r"\btemperature\b"),
@@ -197,10 +197,12 @@ def is_overflow(status: int, message: str) -> bool:
 def find_refused_part(status: int, message: str, sent: Mapping[str, Any]) -> str | None:
     """Return the optional part of the request that the endpoint rejects; None if the error message names no
     such part."""
-    if status not in (400, 404, 422, 500, 501) or not NOT_TAKEN.search(message) or OVERFLOW.search(message):
+    if status not in (400, 404, 422, 500, 501) or not UNSUPPORTED.search(message) or OVERFLOW.search(message):
         return None
     parts = {*sent, PICTURES} if any(map(has_pictures, sent.get("messages", ()))) else set(sent)
-    return next((name for name, named in NAMED.items() if name in parts and named.search(message)), None)
+    return next(
+        (name for name, named in PART_PATTERNS.items() if name in parts and named.search(message)), None
+    )
 
 
 def has_pictures(message: Mapping[str, Any]) -> bool:

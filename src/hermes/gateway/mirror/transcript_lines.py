@@ -19,7 +19,7 @@ from hermes.store.transfer.mirror_source import Mark, SessionSnapshot
 
 META, EVENT = "session_meta", "session_event"
 
-NOT_TOLD = ("session_id",)
+NOT_EXPORTED = ("session_id",)
 """Message columns that are not written. The session id is already in the file name."""
 BLANK = b"\0 \t\r\n"
 CALLED, CARRIES, CHANGED, DELETED, REMOVED, RESTORED, REWOUND, TAGGED = (
@@ -232,7 +232,7 @@ def make_event(name: str, **more: Any) -> Object:
 
 def make_message(row: Object) -> Object:
     """Build the line of a message. `timestamp` is the documented ISO time and `at` the exact time in seconds."""
-    record = {name: value for name, value in row.items() if value is not None and name not in NOT_TOLD}
+    record = {name: value for name, value in row.items() if value is not None and name not in NOT_EXPORTED}
     if record["active"]:
         del record["active"]
     at = record.pop("timestamp")

@@ -62,10 +62,10 @@ EVERY_BY_ACTIVITY = _make_statements(EVERY, LAST_ACTIVE)
 # session.
 CONVERSATIONS = "WHERE listed = 1 AND trashed_at IS NULL"
 WITH_SUBAGENTS = "WHERE root_id = id AND trashed_at IS NULL"
-NAMED = """AND coalesce(replace(?, '\x1f' || source || '\x1f', '') <> ?, TRUE)
+KIND_FILTERS = """AND coalesce(replace(?, '\x1f' || source || '\x1f', '') <> ?, TRUE)
     AND coalesce(replace(?, '\x1f' || source || '\x1f', '') = ?, TRUE)
     AND coalesce(replace(?, '\x1f' || kind || '\x1f', '') <> ?, TRUE) AND (? IS NULL OR archived = ?)"""
-OTHERS = " ".join(
+OTHER_FILTERS = " ".join(
     (
         IN_WORKSPACE,
         """AND (? IS NULL OR conversation_active >= ?) AND (? IS NULL OR conversation_active < ?)
@@ -76,8 +76,8 @@ OTHERS = " ".join(
 SHOWN = "AND replace(?, '\x1f' || kind || '\x1f', '') = ? AND (? IS NULL OR archived = 0)"
 COUNT = "SELECT kind, archived, source, count(*) FROM sessions"
 BY_KIND = "GROUP BY kind, archived, source"
-COUNTED = " ".join((COUNT, WITH_SUBAGENTS, NAMED, OTHERS, BY_KIND))
-COUNTED_IN_INDEX = " ".join((COUNT, WITH_SUBAGENTS, NAMED, BY_KIND))
+COUNTED = " ".join((COUNT, WITH_SUBAGENTS, KIND_FILTERS, OTHER_FILTERS, BY_KIND))
+COUNTED_IN_INDEX = " ".join((COUNT, WITH_SUBAGENTS, KIND_FILTERS, BY_KIND))
 """The statement that counts if no filter of `OTHER_FILTERS` is set, which is the usual case. It reads only an
 SQL index."""
 # A list shows the newest title of a conversation.
@@ -93,8 +93,8 @@ PAGES = {
         (
             ROWS,
             WITH_SUBAGENTS if subagents else CONVERSATIONS,
-            NAMED,
-            OTHERS,
+            KIND_FILTERS,
+            OTHER_FILTERS,
             SHOWN,
             "ORDER BY pinned_at IS NULL," if pinned_first else "ORDER BY",
             ORDERS[order],
@@ -210,7 +210,7 @@ class Listing:
         hidden = _find_hidden_kinds(filters, include_hidden)
         hide_archived = filters.archived is None and not include_hidden
         with self._engine.read(settled=True) as reader:
-            named, others = _bind_named(filters), _bind_others(filters)
+            named, others = _bind_kind_filters(filters), _bind_other_filters(filters)
             if any(value is not None for value in others):
                 groups = reader.rows(COUNTED, *named, *others)
             else:
@@ -275,7 +275,7 @@ def _find_hidden_kinds(filters: ConversationFilter, include_hidden: bool) -> tup
     return HIDDEN_KINDS if filters.sources is None else ("child",)
 
 
-def _bind_named(filters: ConversationFilter) -> tuple[object, ...]:
+def _bind_kind_filters(filters: ConversationFilter) -> tuple[object, ...]:
     """Return the parameters of `KIND_FILTERS`. Each value is repeated, because the statement uses it
     twice."""
     each = (
@@ -289,7 +289,7 @@ def _bind_named(filters: ConversationFilter) -> tuple[object, ...]:
     return tuple(value for value in each for _ in range(2))
 
 
-def _bind_others(filters: ConversationFilter) -> tuple[object, ...]:
+def _bind_other_filters(filters: ConversationFilter) -> tuple[object, ...]:
     """Return the parameters of `OTHER_FILTERS` in the order of the statement."""
     tag = filters.tag
     if tag is not None:
