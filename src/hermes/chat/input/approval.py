@@ -26,6 +26,7 @@ SCOPES = {
 EXPLAIN = Decision(False, note="?")
 """A placeholder for a denial with a reason. The reason is asked for in a second question."""
 MOST_LINES_UNSAID, MOST_CHARACTERS_UNSAID = 12, 900
+"""Up to these numbers of lines and characters, the question does not mention the length of the command."""
 
 
 class Asker(Protocol):

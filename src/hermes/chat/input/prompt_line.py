@@ -159,8 +159,8 @@ class PromptLine:
         return await question.ask_line(text, keyboard=self.keyboard, output=self._output, gate=gate)
 
     def _make_gate(self) -> question.Gate:
-        """Return a gate. If this terminal has answered a cursor position request of a prompt before, the gate
-        waits longer for the response."""
+        """Return a gate, which holds back keys that are typed before a question is shown. If this terminal
+        has answered a cursor position request of a prompt before, the gate waits longer for the response."""
         has_answered = self._session.app.renderer.cpr_support == CPR_Support.SUPPORTED
         return question.Gate(has_answered=has_answered)
 

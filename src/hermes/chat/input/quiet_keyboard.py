@@ -23,6 +23,7 @@ from hermes.chat.view.status_line import NOTHING_TYPED, TypedText
 
 @contextmanager
 def suppress_echo() -> Iterator[None]:
+    """Turn off the echo of typed keys during the block. Without a terminal, do nothing."""
     try:
         terminal = sys.stdin.fileno()
         before = termios.tcgetattr(terminal)

@@ -12,6 +12,7 @@ from hermes.text import format_count
 
 OPEN_HINT = "Ctrl-O opens"
 OUTSIDE = "│"
+"""The mark in the left margin of foreign text."""
 INDENT, MARGIN = 2, 4
 TAB = 4
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from rich.segment import Segment
 
 TOGETHER, SHOWN = "\x1b[?2026h", "\x1b[?2026l"
+"""The escape sequences that begin and end a synchronised update, during which the terminal does not
+redraw."""
 BEGIN, END = "\x1b[?25l\x1b[?2004h", "\x1b[?25h\x1b[?2004l"
 """`BEGIN` hides the cursor and turns on the marking of pasted text while the region has content. Without the
 marking, each line of a paste would be a separate input. `END` reverts both."""

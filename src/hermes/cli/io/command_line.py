@@ -15,6 +15,7 @@ from typing import NamedTuple
 from hermes.cli.exit_codes import WrongUsage
 
 NAMED = {"-c": "--continue", "--continue": "--continue", "-r": "--resume", "--resume": "--resume"}
+"""The flags that are followed by the name of a conversation, and their long forms."""
 CHAT, STORE, END_OF_FLAGS = "chat", "--store", "--"
 HELP = "(see 'hermes --help')"
 _COMMAND_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
