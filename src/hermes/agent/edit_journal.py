@@ -50,7 +50,8 @@ class Edit(NamedTuple):
     """The permissions of the file before the edit."""
     at: float
     has_content: bool
-    """Whether the old content was kept. Content larger than `LARGEST` is not kept."""
+    """Whether the journal has the old content. It has none if the edit created the file, or if the content
+    was larger than `LARGEST`."""
     folders: tuple[str, ...] = ()
     """The folders that the edit created, deepest first."""
     undoes: int | None = None
@@ -160,7 +161,8 @@ class EditJournal:
         return sorted(found, key=lambda edit: edit.uid)
 
     def read_before(self, folder: Path, edit: Edit) -> bytes | None:
-        """Return the old content of the edited file. None if it was not kept."""
+        """Return the old content of the edited file; None if the journal does not have it or cannot read
+        it."""
         if self._memory is not None:
             return self._memory[edit.uid][1]
         file = locate_edits(folder, edit.conversation) / f"{edit.uid}{BEFORE}"

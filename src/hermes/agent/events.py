@@ -55,6 +55,7 @@ class Discarded(NamedTuple):
 
     why: str
     seconds: float
+    """The pause before the answer starts again."""
 
 
 class ToolStarted(NamedTuple):

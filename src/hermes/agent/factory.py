@@ -1,8 +1,8 @@
 """The standard components of an agent. Only this module imports all their implementations.
 
-Every import and every read is deferred until it is needed, so that the prompt appears at once. Where several
-people use one process, each person has a separate home for memory and skills. The expensive components are
-shared (`for_person`).
+Every import and every read is deferred until it is needed, so that a terminal chat accepts input at once.
+Where several people use one process, each person has a separate home for memory and skills. The expensive
+components are shared (`for_person`).
 """
 
 from __future__ import annotations
@@ -90,8 +90,9 @@ class StandardFactory:
     def for_person(
         self, home: Path | None, *, machine: bool, shared: bool = False, has_quota: bool = True
     ) -> StandardFactory:
-        """Return a factory for another person. The new factory shares the settings, prices, models and
-        background processes with this factory."""
+        """Return a factory for another person. It has its own memory and skills. It shares the settings,
+        prices, auxiliary model, background processes, subagents, task quota and access to the machine with
+        this factory."""
         theirs = StandardFactory(home=home, machine=machine, shared=shared, has_quota=has_quota)
         theirs._is_part = True
         in_common = (
@@ -148,7 +149,7 @@ class StandardFactory:
     # ---------------------------------------------------------------- models and tools
 
     def make_model(self, wish: ModelChoice) -> Model:
-        """Open the model that answers. Callers run this in a thread while the person types.
+        """Open the main model, which answers the person. Callers run this in a thread while the person types.
 
         The same thread imports the modules for models behind HTTP, so that the first request does not wait
         for the import.

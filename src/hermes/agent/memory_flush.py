@@ -32,6 +32,7 @@ log = get_logger(__name__)
 SECONDS, GRACE_S = 30.0, 2.0
 MOST_STEPS = 4
 OF_WINDOW = 0.6
+"""The share of the model's context window that the messages of a flush may fill."""
 WHOLE = 6
 """The number of newest messages whose tool output is not cut to one line."""
 

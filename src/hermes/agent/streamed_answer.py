@@ -163,8 +163,8 @@ class PartialSaver:
     """Saves the text of an answer while it is streamed, so that it survives the death of the process.
 
     The text is saved about once a second, always to the same message. In the end the whole answer replaces
-    it. If the streaming fails, the saved text is removed. If the turn is cancelled, the text so far is stored
-    as interrupted.
+    it. If the streaming fails or is cancelled, the text so far is stored as interrupted. If there is no text,
+    because a retry has discarded it, the saved message is removed.
     """
 
     def __init__(self, record: Record, streamed: StreamedAnswer) -> None:

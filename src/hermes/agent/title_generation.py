@@ -35,6 +35,8 @@ SHOWN, LONGEST = 500, 80
 SECONDS, MAX_TOKENS = 30.0, 500
 GRACE_S = 0.5
 MOST_WORDS, ENOUGH_WORDS, LONGEST_WORD = 6, 3, 40
+"""Limits for a title made from words: the maximum number of words; the number after which no further sentence
+is read; the maximum length of a word in characters."""
 MOST_CHARACTERS = 12
 """The maximum length of a title word in characters, in a script without spaces."""
 

@@ -47,6 +47,7 @@ class ToolContext(NamedTuple):
     """Lists the speakers of this turn in a session that several people share; None if the session has one
     person."""
     caller: Caller | None = None
+    """None if the tool must not start another agent."""
     report: Callable[[Event], None] = _ignore_event
     """Adds an event to the events of the turn while the tool runs."""
 

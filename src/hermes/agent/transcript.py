@@ -29,12 +29,16 @@ LEASE_S, RENEW_S = 60.0, 20.0
 PREVIEW = 80
 """The length limit of the preview of a prompt, in characters."""
 LEFT_ALONE: Row = {"imported": True}
-"""Marks a stored configuration that must not be changed: it was imported, or it cannot be parsed."""
+"""Stands for a stored configuration that cannot be parsed. Like an imported configuration, which has the key
+`imported`, it is never changed."""
 
 
 class Record(Protocol):
+    """The messages of a live conversation, as the agent reads and writes them."""
+
     keeps_partial: bool
-    """Whether `keep_partial` stores anything. If True, a cancelled answer is stored as interrupted."""
+    """Whether `keep_partial` stores anything. If True, the text of an answer that fails or is cancelled is
+    stored as interrupted."""
 
     @property
     def session_id(self) -> str: ...

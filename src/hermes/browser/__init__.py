@@ -1,7 +1,7 @@
 """The full-screen browser of `hermes sessions browse`: find, read, label, export and choose a conversation.
 
 Owns the screens and their keys. Textual is an optional extra, so nothing here is imported before `browse` is
-called. Imports reading, export and the store, but no agent and no other surface.
+called. Imports the handles, recall, export and the store, but no agent and no other surface.
 """
 
 from __future__ import annotations

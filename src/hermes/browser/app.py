@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 DEBOUNCE = 0.08
+"""Seconds without a further change of the query before it is searched."""
 WIDE, TALL = 80, 24
 """The preview is shown if the terminal has at least `WIDE` columns or `TALL` lines."""
 INTERRUPTED: Final = "\0interrupted"
@@ -43,6 +44,7 @@ INTERRUPTED: Final = "\0interrupted"
 PLANS: Final = {"pin": actions.plan_pin, "archive": actions.plan_archive, "delete": actions.plan_delete}
 """The changes that need no text, by the name of their key's action."""
 OWN = frozenset(key.action.partition("(")[0] for key in KEYS)
+"""The names of the actions of the list, without their arguments."""
 WORK_TO_WAIT_FOR = frozenset(("view", "pages", "filter", "answer", "undo", "mark", "choose"))
 """The groups of workers whose results a later key may depend on. Such a key waits for them."""
 REST_PAUSE = 0.25

@@ -21,6 +21,7 @@ from hermes.browser.view_state import View, describe_hidden
 from hermes.text import make_printable
 
 MESSAGE_S = 8.0
+"""How long the status line shows a message, in seconds."""
 
 
 class SearchInput(Input, inherit_bindings=False):

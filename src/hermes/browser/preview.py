@@ -80,6 +80,7 @@ class Preview(ScrollView, can_focus=True):
         self.words: tuple[str, ...] = ()
         """The words of the query. They are highlighted if the matched text is not known."""
         self._clues: tuple[str, ...] = ()
+        """The pieces of text that are highlighted now."""
         self._parts: list[Part] = []
         """The displayed parts. They are a copy, because a thread may be extending the transcript at the same
         time."""

@@ -69,8 +69,8 @@ def load_range(db: SessionDB, view: View, rows: Rows, first: int, last: int) -> 
 
 
 def search_rows(db: SessionDB, view: View, most_found: int | None = None, before: Rows | None = None) -> Rows:
-    """Return the conversations with matching titles or messages, each once. Title matches come first, then
-    the best other matches.
+    """Return the conversations with matching titles or messages, each once, in the order that the view asks
+    for. By relevance, title matches come first, then the best other matches.
 
     `before` are the rows of an earlier search for fewer results. They stay at the top, so that no row moves.
     """
@@ -210,6 +210,7 @@ class Transcript:
         return window is not None and self._begin(window)
 
     def open_at_beginning(self, session_id: str) -> bool:
+        """Read the beginning of the conversation. Return False if the conversation does not exist."""
         first = session_id
         visited = {first}
         while (segment := self._db.passages.segment(first)) and segment.continues not in (None, *visited):

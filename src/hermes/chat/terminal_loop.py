@@ -48,6 +48,7 @@ T = TypeVar("T")
 TRASHED = "Session {old} was deleted or moved to the trash. What you say next begins a new one."
 PASTED = "Pasted text is sent as a message. To run it, type the ! yourself and paste the command after it."
 TWICE_WITHIN_S = 2.0
+"""Ctrl-C pressed twice within this time at an empty prompt ends the chat."""
 TICK_S = 0.1
 ENDS_WITHIN_S = 5.0
 """How many seconds a running answer has to stop after a signal that ends the chat."""

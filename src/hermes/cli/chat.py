@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 MISSING = "the chat is not installed; install it with: {}"
 NEEDS_QUESTION = "--json needs -q"
 WAITS_SILENTLY_S = 3.0
+"""How long to wait for the first input from a pipe before a note says that the program waits."""
 STDIN = "-"
 """The question `-` means that the question is read from standard input."""
 
@@ -226,7 +227,8 @@ def _open_empty_store() -> Iterator[SessionDB]:
 
 
 def _find_session(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> str | None:
-    """Return the conversation to continue, or None for a new one."""
+    """Return the id of the conversation to continue, or None for a new one. `can_pick`: if the name fits
+    several conversations, ask the user which is meant; otherwise the command fails."""
     from hermes.chat import conversation_lookup
 
     name = arguments.resume if arguments.resume is not None else arguments.go_on

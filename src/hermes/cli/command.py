@@ -55,6 +55,8 @@ class Command(NamedTuple):
     """Arguments (by `dest`) that make a command a `PERSON` command."""
 
     def needs_person(self, arguments: argparse.Namespace) -> bool:
+        """Return whether only a person may run the command with these arguments, and no tool of the agent."""
+
         def is_given(name: str) -> bool:
             return getattr(arguments, name, None) not in (None, False)
 

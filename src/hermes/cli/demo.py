@@ -177,8 +177,8 @@ def _pause_before_browser() -> bool:
 
 @contextmanager
 def _set_environment(**variables: str) -> Iterator[None]:
-    """Set environment variables during the block, and restore them afterwards, because the first run
-    continues after the tour."""
+    """Set environment variables during the block, and restore them afterwards. The first start of `hermes`
+    can offer the tour, and continues after it."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

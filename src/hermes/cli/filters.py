@@ -133,8 +133,8 @@ def report_unknown(
     tags: Iterable[str] | None = None,
     workspace: Path | str | None = None,
 ) -> None:
-    """Print a line for each source, tag or workspace that no conversation of the store has. A documented
-    source is never reported."""
+    """Print a line for each source, tag or workspace that no conversation of the store has. A source that
+    this program knows, such as a platform, is never reported."""
     if workspace is not None and not _has_workspace(db, workspace):
         print_error(f"no conversation has the workspace '{make_printable(str(workspace))}'")
     for source in dict.fromkeys(sources or ()):

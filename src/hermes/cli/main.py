@@ -1,6 +1,9 @@
 """The entry point of the `hermes` command, and the only place where errors become exit codes.
 
-0    done 1    refused, cancelled, not found, or damaged 2    wrong usage 130  interrupted
+0    done
+1    refused, cancelled, not found, or damaged
+2    wrong usage
+130  interrupted
 """
 
 from __future__ import annotations

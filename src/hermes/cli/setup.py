@@ -57,6 +57,7 @@ class Endpoint(NamedTuple):
     """The variable that contains the key. Set only if it is not the usual variable for the address."""
     key: str | None = None
     new_key: bool = False
+    """Whether the user typed the key now, so that it must be saved."""
     models: tuple[str, ...] | None = None
     """The models that the endpoint offers. None if they have not been requested yet."""
 

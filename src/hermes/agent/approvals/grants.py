@@ -35,8 +35,8 @@ class Grants:
         return (self._folder or home.get_hermes_home()) / NAME
 
     def all(self) -> list[Grant]:
-        """Return all grants, grouped by workspace, the oldest of each group first. Raise `HermesError` if the
-        file is not readable."""
+        """Return all grants, grouped by workspace, the oldest of each group first; none if there is no file.
+        Raise `HermesError` if the file cannot be read or is damaged."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:

@@ -2,8 +2,9 @@
 
 A command that stays in the sandbox needs no approval if it only reads. A command that changes something needs
 an approval, unless a stored grant covers it or `approvals.mode` is `auto`. Leaving the sandbox always needs
-an approval. Without a sandbox, every command needs an approval, except a command that only reads visible
-files.
+an approval. Without a sandbox, every command needs an approval, except a command that only reads files that
+the view shows (see `hermes.agent.sandbox.file_view`). If `approvals.mode` is `off`, nothing needs an approval
+and there is no sandbox.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ ASK, AUTO, OFF = "ask", "auto", "off"
 VIRTUAL = (Path("/proc"), Path("/sys"), Path("/dev"))
 """Virtual file systems that expose the machine and its processes, including this process's environment."""
 LONGEST_OPTION = 200
+"""A short option with at least this many characters counts as an option that could name any path."""
 SUBCOMMANDS = frozenset(
     """
     apt apt-get brew bun bundle cargo composer conda dart deno docker dotnet flutter gh git glab go gradle hatch
@@ -71,7 +73,10 @@ EXECUTING = (
 )  # fmt: skip
 """Options that start another program. A prefix grant does not cover a command with such an option."""
 EXECUTING_SHORT = {"git": ("-x", "-O"), "go": ("-exec", "-toolexec", "-vettool"), "make": ("-E",)}
+"""Further options that start another program, for each program that has them. An argument that begins with
+such an option counts, too."""
 VERSION = re.compile(r"-?[0-9][0-9.]*$")
+"""A version at the end of a program's name, as in `python3.12`."""
 PRIVATE = ("/tmp", "TMPDIR", "XDG_CACHE_HOME")
 """Ways to name the private temporary folder in a command. Files in this folder were written without approval,
 so a prefix grant does not cover a command that names it."""
@@ -98,7 +103,8 @@ class Policy:
         self._files_allowed: set[Path] = set()
 
     def locate(self, path: Path) -> Path:
-        """Return the real path for a path that a tool received, resolved as a command would resolve it."""
+        """Return the real path for a path that a tool received. If commands see the private temporary folder
+        as `/tmp`, a path in `/tmp` means that folder."""
         is_private = self.sandbox.has_private_tmp and self._mode != OFF
         return self.view.locate(path) if is_private else path.resolve()
 
@@ -311,7 +317,8 @@ def _is_covered(prefixes: Sequence[Sequence[str]], commands: Sequence[SimpleComm
 
 
 def _is_running_other(command: SimpleCommand) -> bool:
-    """Return whether an argument makes the command run something that the prefix does not show."""
+    """Return whether an argument makes the command run something that the prefix does not show, or names the
+    private temporary folder."""
     program = command.program.rpartition("/")[2]
     for word in command.words[1:]:
         name = word.text.partition("=")[0]
@@ -329,7 +336,8 @@ def _get_prefix(command: SimpleCommand) -> tuple[str, ...]:
 
 
 def _find_beginning(words: list[str]) -> tuple[str, ...]:
-    """Return the prefix of a command. In `words`, an empty text stands for a word whose value is unknown."""
+    """Return the first words of a command that a prefix grant would name; empty if no prefix may be granted.
+    In `words`, an empty text stands for a word whose value is unknown."""
     program = VERSION.sub("", words[0].rpartition("/")[2]) if words else ""
     if not program or program in WRAPPERS:
         return ()

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 
 class Scope(StrEnum):
-    """What a stored consent covers in the workspace, beyond the action for which it was given."""
+    """What a stored consent covers in its workspace: the same command (`COMMAND`), all commands that start
+    with the same words (`PREFIX`), or all edits of files (`EDITS`)."""
 
     COMMAND = "command"
     PREFIX = "prefix"
@@ -17,7 +18,7 @@ class Scope(StrEnum):
 
 class ApprovalRequest(NamedTuple):
     subject: str
-    """The action that needs an approval: a whole command, or `write PATH`."""
+    """The action that needs an approval: a whole command, `write PATH` or `read PATH`."""
     reason: str
     """Why an approval is needed: the resource that the action changes or accesses."""
     scopes: tuple[Scope, ...] = ()

@@ -31,6 +31,7 @@ BARE = re.compile(r"[\w./:=,@%+^~*?\[\]-]+", re.ASCII)
 """The characters that an unquoted word may have. Braces, backslashes and `!` are left out, because the shell
 interprets them."""
 ESCAPED = frozenset({r"\(", r"\)", r"\!", r"\;"})
+"""The only words with a backslash that are accepted. They are operands of `find`."""
 NUMBER = re.compile(r"\d{1,3}")
 CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]"

@@ -18,9 +18,11 @@ Row = dict[str, Any]
 
 MARK = "[CONTEXT COMPACTION — REFERENCE ONLY]"
 MARKS = (MARK, "[CONTEXT SUMMARY]:")
-"""The first words of a summary. The second mark is that of older programs."""
+"""The texts with which a summary can begin. Summaries of older programs begin with the second."""
 
 LEAST_TAIL, LEAST_MIDDLE = 3, 2
+"""The number of newest messages that are kept whatever their size, and the minimum number of messages to
+summarise."""
 SOFT = 1.5
 """The factor by which a part may exceed its token budget, so that the protected messages stay or so that a
 call stays with its result."""
@@ -28,6 +30,7 @@ call stays with its result."""
 
 class CompressionPlan(NamedTuple):
     head: list[Row]
+    """The oldest messages, which are kept before the summary."""
     middle: list[Row]
     """The messages to summarise, including an earlier summary."""
     kept: list[Row]
@@ -87,8 +90,8 @@ def plan_compression(rows: Sequence[Row], *, first: int, last: int, budget: int)
 
 
 def find_tail_start(rows: Sequence[Row], *, last: int, budget: int) -> int:
-    """Return the index of the first of the newest messages, which stay unchanged. An earlier summary is
-    always before this index."""
+    """Return the index of the first of the newest messages, which stay unchanged. These are about `last`
+    messages or more, within `budget` tokens. An earlier summary is always before this index."""
     sizes, may_cut = [tokens.count_row(row) for row in rows], find_cuts(rows)
     earlier = max((at for at, row in enumerate(rows) if is_summary(row)), default=-1)
     start, total = len(rows), 0

@@ -73,6 +73,7 @@ class ContextBudget:
 
     @property
     def threshold(self) -> int:
+        """The size of a request, in tokens, from which on the conversation is compressed."""
         threshold = max(int(self.window * self.settings.threshold), LEAST_THRESHOLD)
         return min(threshold, int(self.window * MOST_OF_WINDOW))
 
@@ -181,8 +182,8 @@ class NotCompressed(errors.HermesError):
 
 
 class ContextCompressor:
-    """Compresses the conversation of one record. Its state, such as omitted output and failures, lasts as
-    long as the record."""
+    """Compresses the conversation of one record. It remembers which tool output is left out and when a
+    compression failed, so one instance must serve the record as long as it is open."""
 
     def __init__(
         self,

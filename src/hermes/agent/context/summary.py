@@ -196,7 +196,8 @@ def fit_lines(rows: Sequence[Row], room: int) -> list[str]:
 def extract_message(row: Row) -> tuple[str, list[tuple[str, str]]]:
     """Return the text and the tool calls of a message.
 
-    Secrets are redacted before the text is cut, because a partial key would not be recognised.
+    Secrets are redacted here, while the text is whole. In a text that was cut, a partial key would not be
+    recognised.
     """
     called = [
         (call.name, redact(_to_text(call.arguments)))

@@ -13,8 +13,13 @@ from hermes.agent.tool import shorten_middle
 from hermes.message_content import read_text
 
 LONG_OUTPUT, BEGINNING = 200, 100
+"""Old tool output with more than `LONG_OUTPUT` characters is replaced by a note, which quotes its first
+`BEGINNING` characters."""
 LONG_ARGUMENTS, ARGUMENT = 500, 200
+"""If the arguments of an old tool call have more than `LONG_ARGUMENTS` characters, each argument is cut to
+`ARGUMENT` characters."""
 MOST_IF_PRESSED = 2_000
+"""The limit for other tool output in characters, if the model would otherwise reject the request."""
 IMAGE = {"type": "text", "text": "[an image was here]"}
 
 

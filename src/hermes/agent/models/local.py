@@ -84,7 +84,8 @@ def format_offer() -> str | None:
 
 
 def read_window(weights: Path) -> int:
-    """Return the context length that the model was trained for, from the header of the file."""
+    """Return the context length that the model was trained for, from the header of the file; `SMALL_WINDOW`
+    if the header does not contain it."""
     with weights.open("rb") as file:
         found = re.search(rb"\.context_length\x04\0\0\0(.{4})", file.read(65536), re.DOTALL)
     return int.from_bytes(found[1], "little") if found else SMALL_WINDOW

@@ -42,6 +42,8 @@ NOTHING = (
 )
 
 SHOWN, QUOTED, SUMMARY_LINES = 5, 240, 40
+"""The maximum number of search results in an answer, of characters quoted from a text, and of lines in a
+summary."""
 FREE = Used(input_tokens=0, output_tokens=0, cost_usd=0.0)
 
 
@@ -177,7 +179,7 @@ def _report(output: str) -> str:
 
 
 def _make_digest(text: str) -> str:
-    """Return the first sentence of each paragraph, up to a limit, as a substitute for a summary."""
+    """Return the first sentence of each line, up to `SUMMARY_LINES`, as a substitute for a summary."""
     sentences = []
     for paragraph in text.splitlines():
         first = re.split(r"(?<=[.!?。！？])\s+", paragraph.strip(), maxsplit=1)[0]

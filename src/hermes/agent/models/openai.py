@@ -227,7 +227,8 @@ class _BrokenStream(Exception):
 
 
 class _Calls:
-    """Assigns pieces to tool calls. Some endpoints omit the index, or send 0 for each of several calls."""
+    """Assigns pieces of a stream to tool calls. The index in a piece is not enough for this: some endpoints
+    omit it, or send 0 for each of several calls."""
 
     def __init__(self) -> None:
         self._ids: list[str | None] = []
@@ -324,8 +325,8 @@ def _read_content(content: object) -> Iterator[Piece]:
 
 
 def read_usage(usage: Mapping[str, Any]) -> Used:
-    """Return the usage of a request from any known format. The reported prompt tokens include the cached
-    tokens."""
+    """Return the usage of a request from any known format. Endpoints count cached tokens as prompt tokens, so
+    they are subtracted from these."""
     sent, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
     prompt = _to_count(usage.get("prompt_tokens"))
     read = _take_first_count(

@@ -32,6 +32,7 @@ KINDS = {
     "cache_read_tokens": "cache_read",
     "cache_write_tokens": "cache_write",
 }
+"""The fields of `Used` with token counts, and the name of the rate for each in a price list."""
 UNKNOWN: tuple[None, Mapping[str, Any]] = (None, {"cost_status": "unknown"})
 
 

@@ -29,6 +29,7 @@ from hermes.secrets import redact
 
 LONGEST_LINE = 300
 LONGEST_READ, DEEPEST = 10_000, 8
+"""The limits for reading the body of an error response: characters of a text, and levels of nesting."""
 
 OVERFLOW = re.compile(
     r"""context_length_exceeded | context_window_exceeded | exceed_context_size | max_context_length

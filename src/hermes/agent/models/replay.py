@@ -25,6 +25,7 @@ from hermes.text import replace_surrogates
 UNKNOWN = "[no result recorded; effect unknown]"
 NO_OUTPUT = "(no output)"
 CONTINUED = "[the conversation goes on]"
+"""The message of the person that is put first if the stored messages begin with an answer."""
 NOTE = "[note] "
 """The prefix of a text in the history that no person wrote, for example a summary."""
 

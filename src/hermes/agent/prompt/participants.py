@@ -64,7 +64,8 @@ def format_mark(name: str, participant: str | None) -> str:
 
 
 def find_speaker(content: object) -> Speaker:
-    """Return the speaker of a message, read from its mark."""
+    """Return the speaker of a message, read from its mark; `UNKNOWN` if the message has no mark with a
+    sign."""
     found = _MARK.match(_get_beginning(content))
     return UNKNOWN if found is None else Speaker(found["name"] or "", found["sign"])
 

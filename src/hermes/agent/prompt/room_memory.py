@@ -2,8 +2,9 @@
 
 An entry is one line: `[Ann #1f3a5c7e9b2d4f60, 2026-05-02] The server is called kestrel.` The program writes
 the part in brackets. It consists of the speaker of the turn in which the agent saved the entry, and the day.
-If several people spoke, or the speaker is uncertain, the author is "people in this room". An entry can be
-changed or removed only at the request of its author or of an owner of the machine.
+If several people spoke, or the speaker is uncertain, the author is "people in this room", and anybody in the
+room can have the entry changed or removed. Any other entry can be changed or removed only at the request of
+its author or of an owner of the machine.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def build_subagent_prompt(
 
 
 def find_project_file(cwd: Path) -> ProjectFile | None:
-    """Return the file with conventions for agents that applies to a directory."""
+    """Return the file with conventions for agents that applies to a directory; None if there is none."""
     for folder in _list_folders(cwd):
         for name in PROJECT_FILES:
             text = _read_text(folder / name)

@@ -50,7 +50,8 @@ def make_child_environment(
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the environment of a command. It contains the allowed variables and the `extra` ones from the
-    settings, but none of `withheld`."""
+    settings, but none of `withheld` and of `LOADER`. `temporary` is the private temporary folder.
+    `environment` replaces the environment of this process as the source."""
     source = os.environ if environment is None else environment
     extra, withheld = set(extra), set(withheld)
     made = {

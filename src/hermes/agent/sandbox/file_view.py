@@ -56,6 +56,7 @@ SYSTEM_SECRETS = (
     "/etc/ssh/ssh_host_ed25519_key", "/etc/security/opasswd", "/etc/cni", "/etc/kubernetes", "/etc/letsencrypt",
 )  # fmt: skip
 GIT_SETTINGS = ("hooks", "config", "config.worktree", "commondir", "info/attributes")
+"""Paths in a git folder that can make git start programs."""
 SUBMODULE_SETTINGS = ("modules/*/hooks", "modules/*/config", "modules/*/info/attributes")
 TEMPORARY = Path("/tmp")
 

@@ -14,6 +14,7 @@ FOLDERS = (
     "/nix/var/nix/profiles/default/bin", "/opt/homebrew/bin", "/home/linuxbrew/.linuxbrew/bin",
 )  # fmt: skip
 BUILTINS = frozenset({"cd", "echo", "false", "printf", "pwd", "test", "true", "type"})
+"""Commands that a shell runs itself, without searching PATH."""
 
 
 def find_system_program(name: str) -> str | None:

@@ -86,7 +86,10 @@ class Sandbox(NamedTuple):
     def start(
         self, program: list[str], folder: Path, *, network: bool = True, read_only: bool = False
     ) -> list[str]:
-        """Return the command line that runs a program in the sandbox."""
+        """Return the command line that runs a program in the sandbox; if there is no sandbox, outside of one.
+
+        `folder` is the working directory. With `read_only`, only the private temporary folder is writable.
+        """
         match self.kind:
             case "bubblewrap":
                 inside = _make_bubblewrap_arguments(self.view, folder, network=network, read_only=read_only)

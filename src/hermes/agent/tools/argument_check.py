@@ -37,7 +37,7 @@ def check_arguments(schema: Schema, arguments: object) -> dict[str, Any]:
 
 
 def make_text_field(description: str, most: int, least: int = 0) -> dict[str, Any]:
-    """Return the schema of a text argument."""
+    """Return the schema of a text argument with `least` to `most` characters."""
     return {"type": "string", "description": description, "minLength": least, "maxLength": most}
 
 

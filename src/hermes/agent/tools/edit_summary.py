@@ -33,7 +33,8 @@ def summarise_edit(before: str, after: str) -> str:
 
 
 def make_diff(path: str, before: str, after: str) -> str:
-    """Return a unified diff of the whole edit for an approval request; empty if nothing changes."""
+    """Return a unified diff of an edit for an approval request, up to `MOST_LINES_SHOWN` lines; empty if
+    nothing changes."""
     old, new = before.splitlines(), after.splitlines()
     head = max(0, _count_common(old, new) - CONTEXT)
     tail = max(0, _count_common(old[head:][::-1], new[head:][::-1]) - CONTEXT)

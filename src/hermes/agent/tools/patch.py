@@ -86,8 +86,8 @@ def plan_edit(path: Path, view: View, arguments: Mapping[str, Any]) -> Edit:
 def apply_edit(
     path: Path, view: View, arguments: Mapping[str, Any], record: Callable[[Path, str], None]
 ) -> str:
-    """Apply the edit and return its summary. Other changes that were made to the file after `plan_edit` are
-    kept."""
+    """Apply the edit and return its summary. Changes that another program made to the file since the approval
+    was requested are kept. `record` receives the path and the new text before the file is written."""
     with EDITING:
         edit = plan_edit(path, view, arguments)
         record(path, edit.after)

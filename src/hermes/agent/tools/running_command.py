@@ -122,6 +122,7 @@ class RunningCommand:
             tell()
 
     def wait(self, seconds: float) -> bool:
+        """Wait up to `seconds` for the end of the command. Return whether it has ended."""
         return self._ended.wait(seconds)
 
     def signal(self, number: int) -> None:

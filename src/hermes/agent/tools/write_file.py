@@ -66,7 +66,8 @@ def write(path: Path, text: str, before: str | None, view: View, record: Callabl
     """Write the file and return a summary.
 
     `before` is the text of the file when the approval was requested; None if the file did not exist or was
-    not text. If the file has changed since then, raise `ToolFailed`.
+    not text. If the file has changed since then, raise `ToolFailed`. `record` receives the path and the new
+    text before the file is written.
     """
     size = f"{len(text.encode()):,} bytes"
     with EDITING:

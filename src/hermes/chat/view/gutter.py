@@ -14,6 +14,7 @@ OPEN_HINT = "Ctrl-O opens"
 OUTSIDE = "│"
 """The mark in the left margin of foreign text."""
 INDENT, MARGIN = 2, 4
+"""The space before the mark, and the whole width of the margin with the mark."""
 TAB = 4
 
 

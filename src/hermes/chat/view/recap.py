@@ -22,8 +22,11 @@ Row = dict[str, Any]
 MOST_EXCHANGES = 10
 MOST_OF_PERSON = 300
 MOST_OF_ANSWER, MOST_LINES = 200, 3
+"""The limits of an answer other than the last one, in characters and in lines."""
 MOST_NAMES = 4
+"""How many names of tools are listed."""
 MOST_OPEN = 120
+"""The width limit of each quotation in the line of open matters."""
 
 
 class Entry(NamedTuple):

@@ -229,8 +229,8 @@ def change_setting(arguments: argparse.Namespace) -> int:
 
 
 def _make_file_only_error(key: str) -> Refused:
-    """Return the error for a platform's secret in config.yaml. The secret must be set in .env, under the name
-    of its variable."""
+    """Return the error for an attempt to set the secret of a platform by its key. A single secret belongs in
+    .env, under the name of its variable. Several secrets of one key are set with `hermes config edit`."""
     from hermes.config.key_lookup import find_variable
     from hermes.gateway import registry
 

@@ -1,5 +1,5 @@
-"""Terminal output of `hermes insights`: the documented sections with block characters, at least 60 columns
-wide."""
+"""Terminal output of `hermes insights`: the sections that the reference documents, and further ones. Bars are
+drawn with block characters. The output is at least 60 columns wide."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ Report = dict[str, Any]
 MARGIN = "  "
 NARROWEST, WIDEST = 60, 100
 BOX = 58
+"""The width of the box around the title. Tables have bars only if the terminal is wider."""
 DAY_BAR = 15
 LONGEST_BAR = 40
 HOUR_ROWS = 3
+"""The height of the histogram of hours, in lines."""
 MOST_TOOLS, MOST_SKILLS = 15, 10
 
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 LEVELS = " ▁▂▃▄▅▆▇█"
+"""Blocks that are 0 to 8 eighths of a character wide (`EIGHTHS`) or high (`LEVELS`)."""
 
 
 def format_report(report: Report, width: int | None) -> Iterator[str]:

@@ -68,8 +68,9 @@ def discard_typeahead() -> None:
 
 
 def _discard(keyboard: int, screen: int) -> None:
-    """Discard input up to the terminal's reply. Read one byte at a time, because the bytes after the reply
-    belong to the answer."""
+    """Discard the keys that were pressed before the question was shown. The terminal is sent a request; input
+    before its reply is discarded. Without a reply, input is discarded until `SILENCE_S` seconds have passed.
+    One byte is read at a time, because the bytes after the reply belong to the answer."""
     is_asked = can_answer()
     if is_asked:
         _write(screen, REQUEST)

@@ -22,7 +22,7 @@ HANGUL_TAILS = range(0x1160, 0x1200)
 
 FIRST_KEEPS = 22
 """If a table with two flexible columns is too wide, the first of them is cut to this width before the second
-is cut at all. This is the documented width of a title."""
+is cut at all."""
 LEAST = (24, 14)
 """Minimum widths of a flexible column: the usual one, and one for very narrow terminals."""
 

@@ -67,7 +67,8 @@ def choose_session(
     at: tuple[str, int | None] | None = None,
     workspace: str | None = None,
 ) -> str | None:
-    """Let the user choose a session. Return its id, or None if none was chosen."""
+    """Let the user choose a session, in the browser or from a numbered list. Return its id, or None if none
+    was chosen. The browser opens with the search `query`, at the session and message `at`."""
     if (obstacle := describe_obstacle()) is not None:
         if obstacle != NO_SCREEN:
             print_error(obstacle)
@@ -109,8 +110,8 @@ def describe_obstacle() -> str | None:
 def choose_by_number(
     db: SessionDB, sources: list[str] | None, everything: bool, limit: int, workspace: str | None = None
 ) -> str | None:
-    """Print a numbered list and read a number. Return the session, or None at the end of input or after an
-    empty line."""
+    """Print a numbered list of conversations and read a number. Return the id of the chosen session, or None
+    at the end of input or after an empty line."""
     page = db.list_conversations(
         limit=limit, sources=sources, include_hidden=everything, pinned_first=True, workspace=workspace
     )

@@ -1,5 +1,8 @@
-"""`hermes sessions list`: one row per conversation in one of the two documented tables, and a note about
-hidden ones."""
+"""`hermes sessions list`: a table with one row per conversation, and a note about hidden ones.
+
+The table has a column for titles if one of the conversations has a title. Both forms of the table are those
+that the reference documents.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,7 @@ def list_sessions(arguments: argparse.Namespace) -> int:
 
 
 def make_json_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a conversation in the documented format, which all JSON lists use."""
+    """Return the row of a conversation for JSON output, with the fields `JSON_FIELDS`."""
     fields = {**row, "pinned": row["pinned_at"] is not None, "archived": bool(row["archived"])}
     return {field: fields.get(field) for field in JSON_FIELDS}
 

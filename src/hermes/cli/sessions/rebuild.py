@@ -43,7 +43,9 @@ class ScanResult(NamedTuple):
     """The result of reading all transcripts once, before the store is built."""
 
     files: list[Path]
+    """The transcripts from which the store is built."""
     left_out: dict[str, int]
+    """How many transcripts are left out, for each reason."""
     carried: list[tuple[int, str]]
     """The messages that are also in the context of another session, as (message id, session that stores it),
     sorted by message id."""

@@ -105,7 +105,7 @@ def _format_transcript(db: SessionDB, segments: list[str], arguments: argparse.N
 
 
 def _list_subagents(db: SessionDB, session_id: str) -> dict[str, list[Relative]]:
-    """Map each session of the family to its subagent sessions."""
+    """Return, for each session of the family (see `tree`), the first sessions of its subagents."""
     family = db.family(session_id)
     return {
         member.id: [child for child in member.children if child.kind == "child" and child.root_id == child.id]

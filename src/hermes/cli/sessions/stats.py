@@ -1,4 +1,5 @@
-"""`hermes sessions stats`: the documented counts, the use of disk space, and the last stored message."""
+"""`hermes sessions stats`: the number of sessions and messages, the use of disk space, and the last stored
+message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`hermes sessions tree`: draw the family of a conversation as a tree."""
+"""`hermes sessions tree`: draw the family of a conversation as a tree.
+
+The family are all sessions that are connected with the conversation by continuations, branches, resets and
+subagents.
+"""
 
 from __future__ import annotations
 
