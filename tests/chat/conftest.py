@@ -27,6 +27,7 @@ ENTER, NEW_LINE, LEAVE, INTERRUPT, DOWN = "\r", "\x1b\r", "\x04", "\x03", "\x1b[
 SEEN = "\0"
 """Keys after this mark are pressed when the next question is on the screen."""
 POSITION = "\x1b[20;3R"
+PATIENCE_S = 60
 
 Typing = Callable[..., Awaitable[str]]
 
@@ -79,8 +80,13 @@ def typing(db: SessionDB, tmp_path: Path) -> Typing:
             )
             # In a thread, because the capacity of a pipe is limited.
             sending = asyncio.create_task(asyncio.to_thread(pipe.send_text, text))
-            await asyncio.wait_for(chat.run(resuming, question=question), 60)
-            await sending
+            running = asyncio.create_task(chat.run(resuming, question=question))
+            # `wait_for` would not fail: a chat that is cancelled ends as one that the person leaves.
+            ended, _ = await asyncio.wait({running}, timeout=PATIENCE_S)
+            if not ended:
+                running.cancel()
+            await asyncio.gather(running, sending)
+            assert ended, f"the chat did not end:\n{shown.getvalue()}"
         return shown.getvalue()
 
     return drive

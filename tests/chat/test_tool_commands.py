@@ -212,7 +212,7 @@ async def test_diff_knows_what_was_before_a_compression_and_what_was_taken_back(
         call("write_file", path="b.txt", content="b\n"),
         "/undo",
         parts=parts,
-        keys=f"{SEEN}y{INTERRUPT}",
+        keys=f"{SEEN}y{SEEN}{INTERRUPT}{INTERRUPT}",  # takes back, leaves the file, clears the prompt
     )
     tip = db.tip("long")
     assert tip is not None

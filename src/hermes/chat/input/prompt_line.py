@@ -148,8 +148,7 @@ class PromptLine:
             text, options, default, keyboard=self.keyboard, output=self._output, gate=gate
         )
         chosen = await choice.ask()
-        if choice.may_get_enter:
-            self._ignores_enter_until = time.monotonic() + SILENCE_S
+        self._ignores_enter_until = time.monotonic() + SILENCE_S if choice.may_get_enter else 0.0
         return chosen
 
     async def ask_line(self, text: str) -> str | None:
