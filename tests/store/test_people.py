@@ -165,6 +165,7 @@ VERBS: dict[str, Any] = {
     "message_count": lambda s, i: s.message_count(i),
     "message_count_all": lambda s, i: s.message_count(),
     "rewind": lambda s, i: s.rewind_to_message(i, 1),
+    "redact": lambda s, i: s.redact_message(i, "p1"),
     "restore": lambda s, i: s.restore_rewound(i),
     "restore_last": lambda s, i: s.restore_last_rewind(i),
     "recent": lambda s, i: s.list_recent_user_messages(i),

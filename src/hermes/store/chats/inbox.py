@@ -56,9 +56,6 @@ FINISH = "UPDATE inbox SET state = ?, event_json = ?, changed_at = ? WHERE id = 
 KEY_OF_MESSAGE = (
     "SELECT session_key FROM inbox WHERE platform = ? AND platform_message_id = ? ORDER BY id DESC LIMIT 1"
 )
-WITHDRAW = """UPDATE inbox SET state = 'done', event_json = '{}', changed_at = ?
-    WHERE session_key = ? AND state <> 'done' AND state = 'queued' AND (platform_message_id = ?
-        OR substr(platform_message_id, 1, ?) = ?)"""
 # The ids stay, so that the message is recognised if it is delivered again.
 ABSORB = """UPDATE inbox SET state = 'done', event_json = '{}', changed_at = ?
     WHERE id = ? AND session_key = ? AND state = 'queued'"""
@@ -161,10 +158,16 @@ class Inbox:
             require_text("session_key", session_key),
             require_text("platform_message_id", platform_message_id),
         )
-        version = message + separator
-        return self._engine.write(
-            lambda writer: writer.run(WITHDRAW, clock.now(), key, message, len(version), version)
-        )
+
+        def work(writer: Writer) -> int:
+            rows = [_make_entry(row) for row in writer.rows(WAITING, key, key)]
+            return sum(
+                writer.run(ABSORB, clock.now(), entry.id, key)
+                for entry in rows
+                if (entry.platform_message_id or "").partition(separator)[0] == message
+            )
+
+        return self._engine.write(work, repeatable=False)
 
     def absorb(
         self,

@@ -17,11 +17,10 @@ from hermes.store.sessions.rewind import FROM_PERSON, NOTE_TAKEN, recount_sessio
 
 REMOVED = "[This message was deleted by its author.]"
 
-# A version of an edited message has the id of the message and a suffix after a separator.
-VERSIONS = """SELECT m.id, m.session_id FROM messages m JOIN sessions s ON s.id = m.session_id
+FROM_CHAT = """SELECT m.id, m.session_id, m.platform_message_id FROM messages m JOIN sessions s ON s.id = m.session_id
     JOIN sessions here ON here.id = ?
     WHERE (s.root_id = here.root_id OR (s.source = here.source AND s.session_key = here.session_key))
-    AND m.role = 'user' AND (m.platform_message_id = ? OR substr(m.platform_message_id, 1, ?) = ?)"""
+    AND m.role = 'user' AND m.platform_message_id IS NOT NULL"""
 SHOWN = "SELECT hash FROM blob_refs WHERE message_id = ?"
 OVERWRITE = "UPDATE messages SET content = ?, content_kind = 'text' WHERE id = ?"
 DELETE = "DELETE FROM messages WHERE id = ? AND session_id = ?"
@@ -38,12 +37,16 @@ class Redactions:
         changed."""
         message, epoch = require_text("platform_message_id", platform_message_id), lease_epoch
         check_optional_integer("lease_epoch", epoch)
-        version = message + require_text("separator", separator)
+        mark = require_text("separator", separator)
 
         def work(writer: Writer) -> list[str]:
             check_fence(writer, session_id, epoch)
-            rows = writer.rows(VERSIONS, session_id, message, len(version), version)
-            found: dict[int, str] = dict(rows)
+            # A version of an edited message has the id of the message and a suffix after the separator.
+            found: dict[int, str] = {
+                message_id: stored_in
+                for message_id, stored_in, name in writer.rows(FROM_CHAT, session_id)
+                if str(name).partition(mark)[0] == message
+            }
             if not found:
                 return []
             gone = _delete_last(writer, session_id, found)
