@@ -52,7 +52,7 @@ async def test_a_model_that_cannot_be_had_is_tried_again_with_the_next_message()
 
     async with LateGateway() as gateway:
         replies = await gateway.asks(ANN, "hello")
-        assert "no such model yet" in replies[0]
+        assert "The model is not available just now." in replies[0]
         assert gateway.talk(ANN) == ["hello"]
         assert (await gateway.asks(ANN, "again"))[0].endswith("again")
 

@@ -38,7 +38,7 @@ class ModelAnswer(NamedTuple):
     reason: str | None
     used: models.Used | None
     model: models.Model | None = None
-    """The fallback model that answered; None if the model itself answered."""
+    """The model that answered, if there are several; None for the model that was asked."""
     stopped: bool = False
 
     @property

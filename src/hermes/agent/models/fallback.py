@@ -97,7 +97,7 @@ class FallbackModel:
         waiting = self._order_models()
         while waiting:
             model = waiting.pop(0)
-            if model is not self.first:
+            if failures or model is not self.first:
                 yield Answering(model)
             is_begun = False
             pieces = model.stream(request)

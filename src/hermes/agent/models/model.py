@@ -85,7 +85,7 @@ class Retrying(NamedTuple):
 
 
 class Answering(NamedTuple):
-    """A fallback model answers the request. The piece precedes all pieces of the answer."""
+    """Another model of several answers the request. The piece precedes all pieces of its answer."""
 
     model: Model
 
