@@ -173,6 +173,14 @@ class StandardFactory:
         cost = None if report.used is None else self.price(report.model, report.used)[0]
         self.observe_call(report, cost)
 
+    def make_only_model(self, name: str) -> Model:
+        """Open the model `name` without the fallbacks of the settings."""
+        from hermes.agent.models.choice import open_model
+        from hermes.config.settings import read_settings
+
+        settings = read_settings({"model.default": name})
+        return self._register(open_model(name, settings, settings.model.base_url, settings.model.key_env))
+
     def list_models(self, wish: ModelChoice) -> ListedModels:
         """Return the models of the endpoint that this choice would use."""
         from hermes.agent.models import local

@@ -88,6 +88,8 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     """The platform's own settings, under `platforms.<name>`."""
     needs: tuple[tuple[str, ...], ...]
     """The required options. Each inner tuple lists alternatives, of which at least one must be set."""
+    secret_file: str | None = None
+    """A file below `<home>/gateway` with secrets. If it exists, the required options are not needed."""
     extra: str
     """The package extra to install: `telegram` means `hermes-sessions[telegram]`."""
     modules: tuple[str, ...]

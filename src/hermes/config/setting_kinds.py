@@ -55,6 +55,12 @@ def _is_host(name: str) -> bool:
     return bool(name) and all(char.isascii() or category(char)[0] in "LMN" for char in name)
 
 
+def _check_network(value: object) -> str:
+    from ipaddress import ip_network
+
+    return str(ip_network(_check_text(value), strict=False))  # ValueError if it is not one
+
+
 def _check_variable(value: object) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text := _check_text(value)):
         raise ValueError
@@ -197,6 +203,10 @@ ZONE = Kind(EXPECTED, _check_zone)
 SERVER = Kind("an address such as https://matrix.org", _check_server)
 PORT = make_integer(0, 65_535)
 HOSTS = make_list(ID, "hosts, in a list or with commas between them")
+NETWORKS = make_list(
+    Kind("an address or a network", _check_network),
+    "addresses or networks, in a list or with commas between them",
+)
 DAYS = make_number(0, 1_000_000)
 RATE = make_number(0, 1_000_000)
 RATES = ("input", "output", "cache_read", "cache_write")

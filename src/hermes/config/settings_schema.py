@@ -18,6 +18,7 @@ from hermes.config.setting_kinds import (
     FLAG,
     FOLDERS,
     ID,
+    NETWORKS,
     PEOPLE,
     PORT,
     TEXT,
@@ -355,9 +356,16 @@ class GatewaySection(Section, frozen=True, kw_only=True):
         int,
         Setting(
             make_integer(1, 100_000),
-            "wrong keys or signatures per minute from one address; further ones are refused with 429",
+            "wrong keys or signatures per minute from one address; then it must wait, twice as long each time",
         ),
     ] = 100
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Setting(
+            NETWORKS,
+            "proxies whose header `X-Forwarded-For` names the client: `[127.0.0.1, 10.0.0.0/8]`",
+        ),
+    ] = ()
 
 
 class PlatformSection(Section, frozen=True, kw_only=True):

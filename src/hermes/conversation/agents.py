@@ -58,6 +58,8 @@ class AgentScope(NamedTuple):
     subagents does not apply to the owner."""
     limit: SpendingLimit | None = None
     """The limit on what the model calls for `owner` may use; None if there is no limit."""
+    model: str | None = None
+    """The only model that may answer; None if the model of the installation and its fallbacks answer."""
 
 
 class PreparedAgent(NamedTuple):
@@ -115,6 +117,7 @@ class StandardAgentProvider:
     def __init__(self, standard: StandardFactory) -> None:
         self._standard = standard
         self._model: Model | None = None
+        self._only_models: dict[str, Model] = {}
         self._making = asyncio.Lock()
         self._parts: dict[str, tuple[AgentComponents, Path]] = {}
 
@@ -130,7 +133,7 @@ class StandardAgentProvider:
         return self._parts_of(scope)[0]
 
     async def prepare_agent(self, scope: AgentScope, store: AnyStore, record: LiveRecord) -> PreparedAgent:
-        model = await self.open_model()
+        model = await self.open_model() if scope.model is None else await self._open_only_model(scope.model)
         parts, folder = await asyncio.to_thread(self._parts_of, scope)
         tools = await asyncio.to_thread(parts.make_tools, False)
         return await build_agent(parts, scope, store, record, model, tools, folder)
@@ -142,6 +145,13 @@ class StandardAgentProvider:
             if self._model is None:
                 self._model = await asyncio.to_thread(self._standard.make_model, NO_WISH)
             return self._model
+
+    async def _open_only_model(self, name: str) -> Model:
+        """Return a model without fallbacks. Each model is opened once and then reused."""
+        async with self._making:
+            if name not in self._only_models:
+                self._only_models[name] = await asyncio.to_thread(self._standard.make_only_model, name)
+            return self._only_models[name]
 
     def _parts_of(self, scope: AgentScope) -> tuple[AgentComponents, Path]:
         has_quota = not (scope.machine or scope.is_owner)
@@ -164,8 +174,9 @@ class StandardAgentProvider:
             if parts.close is not None:
                 await parts.close()
         await self._standard.close()
-        if self._model is not None:
-            await self._model.close()
+        for model in (self._model, *self._only_models.values()):
+            if model is not None:
+                await model.close()
 
 
 def move_person_folder(owner: str, new_owner: str) -> None:

@@ -107,7 +107,7 @@ class Gateway:
     async def start(self) -> None:
         """Resume the unfinished work of the previous process, then connect."""
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(STORE_THREADS, "store"))
-        limits.set_limits(self.settings.limits)
+        limits.set_limits(self.settings.limits, self.context.metrics.auth_failures.add)
         await asyncio.to_thread(
             legacy_routing.import_once, self.db, self.sessions / "sessions.json", self.settings.keying
         )

@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from hermes import home
 from hermes.config.declarations import Platform, make_variable
 from hermes.config.extras import format_install
 
@@ -48,12 +49,20 @@ def list_secret_variables(platform: str) -> list[str]:
 
 def list_missing(platform: str, more: Mapping[str, Any]) -> list[str]:
     """Return the required settings that are missing, as names of environment variables."""
+    if has_secret_file(platform):
+        return []
     settings = PLATFORMS[platform].settings
     return [
         " or ".join(make_variable(platform, name) for name in names if settings[name].has_variable)
         for names in PLATFORMS[platform].needs
         if not any(more.get(name) for name in names)
     ]
+
+
+def has_secret_file(platform: str) -> bool:
+    """Return whether the platform has a file with secrets in the home."""
+    name = PLATFORMS[platform].secret_file
+    return name is not None and (home.get_hermes_home() / "gateway" / name).exists()
 
 
 def format_install_hint(platform: str) -> str | None:

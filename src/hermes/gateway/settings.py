@@ -57,7 +57,11 @@ class GatewaySettings(GatewaySection, frozen=True, kw_only=True):
     def limits(self) -> Limits:
         """The limits of all HTTP servers."""
         return Limits(
-            self.connections, self.connections_per_address, self.bodies_mb, self.wrong_keys_per_minute
+            self.connections,
+            self.connections_per_address,
+            self.bodies_mb,
+            self.wrong_keys_per_minute,
+            self.trusted_proxies,
         )
 
     @property
@@ -175,7 +179,7 @@ class _GatewayReader(SettingsReader):
                 variables.get(setting),
             )
         }
-        if not values:
+        if not values and not registry.has_secret_file(name):
             return None
         more = {setting: value for setting, value in values.items() if setting not in common}
         fields = {setting: value for setting, value in values.items() if setting in common}

@@ -29,6 +29,9 @@ from hermes.gateway.context import GatewayContext
 from hermes.gateway.http.address_rules import AllowedHosts
 from hermes.gateway.http.host import HOLDER, serve
 from hermes.gateway.inbound_events import Source
+from hermes.gateway.ops.key_file import KeyFile
+from hermes.gateway.ops.key_usage import KeyUsage
+from hermes.gateway.ops.status_file import gateway_folder
 from hermes.gateway.platform_options import read_options
 from hermes.gateway.sessions.session_lookup import SessionLookup
 from hermes.gateway.settings import PlatformSettings
@@ -40,6 +43,7 @@ from hermes.server.conversations.request_journal import RequestJournal
 from hermes.server.declaration import ApiServerOptions
 from hermes.server.key_limits import Limits
 from hermes.server.request_handler import SESSION, ClientGone, RequestHandler
+from hermes.server.request_metrics import ROUTE, RequestMetrics
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +61,10 @@ class ApiServer:
 
     def __init__(self, settings: PlatformSettings, folder: Path) -> None:
         options = read_options(ApiServerOptions, settings)
-        self._keys = Keys(options.key, options.keys)
+        self._key_file = KeyFile(gateway_folder())
+        self._key_file.hold_seal()
+        self._keys = Keys(options.key, options.keys, self._key_file)
+        self._usage = KeyUsage(folder)
         self._host = options.host
         self._wanted_port = options.port
         self._origins = options.cors_origins
@@ -73,7 +80,14 @@ class ApiServer:
 
     def attach(self, context: GatewayContext, _places: SessionLookup) -> None:
         self._handler = RequestHandler(
-            context, self._known, self._journal, self._keys, self._model, self._limits, self._picture_hosts
+            context,
+            self._known,
+            self._journal,
+            self._keys,
+            self._usage,
+            self._model,
+            self._limits,
+            self._picture_hosts,
         )
 
     def measure(self, text: str) -> int:
@@ -90,8 +104,13 @@ class ApiServer:
         home.make_private_folder(self._folder)
         await asyncio.to_thread(self._known.load)
         await asyncio.to_thread(handler.conversations.tidy_after_crash, handler.context.db)
+        await asyncio.to_thread(self._usage.load)
+        counting = asyncio.create_task(self._usage.keep_written())
         handler.open()
-        app = make_application(handler, self._origins)
+        app = RequestMetrics(
+            make_application(handler, self._origins), [f"{method} {path}" for path, method, _ in ROUTES]
+        )
+        handler.context.metrics.register(app.metrics)
         serving = asyncio.create_task(
             serve(
                 app,
@@ -109,7 +128,8 @@ class ApiServer:
             raise
         finally:
             serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
+            counting.cancel()
+            await asyncio.gather(serving, counting, return_exceptions=True)
             await handler.stop()
             self.port = None
 
@@ -140,13 +160,11 @@ class ApiServer:
 
 
 def make_application(handler: RequestHandler, origins: Sequence[str]) -> Starlette:
-    def route(path: str, method: str, work: Work) -> Route:
-        return Route(path, _Endpoint(handler, work, origins), methods=[method])
-
     async def unknown(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, HTTPException)
         try:
-            with handler.admission.admit(handler.find_person(request).name):
+            person = handler.find_person(request)
+            with handler.admission.admit(person.name, person.limits):
                 return refuse_with_status(problem.status_code, problem.headers).response()
         except Refused as refused:
             return refused.response()
@@ -163,21 +181,8 @@ def make_application(handler: RequestHandler, origins: Sequence[str]) -> Starlet
     )
     return Starlette(
         routes=[
-            route("/v1/models", "GET", _list_models),
-            route("/v1/models/{id}", "GET", _get_model),
-            route("/v1/chat/completions", "POST", completions.complete),
-            route("/v1/responses", "POST", responses.create_response),
-            route("/v1/responses/{id}", "GET", responses.get_response),
-            route("/v1/responses/{id}", "DELETE", responses.delete_response),
-            route("/api/sessions", "GET", sessions_api.list_sessions),
-            route("/api/sessions/search", "GET", sessions_api.search_sessions),
-            route("/api/sessions/{id}", "GET", sessions_api.get_session),
-            route("/api/sessions/{id}", "DELETE", sessions_api.delete_session),
-            route("/api/sessions/{id}/messages", "GET", sessions_api.list_messages),
-            route("/api/sessions/{id}/export", "GET", sessions_api.export_session),
-            route("/api/sessions/{id}/latest-descendant", "GET", sessions_api.get_latest_descendant),
-            route("/api/sessions/{id}/commands", "POST", commands_api.run_command),
-            route("/api/commands", "GET", commands_api.list_commands),
+            Route(path, _Endpoint(handler, f"{method} {path}", work, origins), methods=[method])
+            for path, method, work in ROUTES
         ],
         middleware=[across] if origins else [],
         exception_handlers={HTTPException: unknown, Exception: broken},
@@ -188,15 +193,16 @@ class _Endpoint:
     """One route. A request counts against the limits of its key until the whole answer is sent, even if the
     answer is streamed."""
 
-    def __init__(self, handler: RequestHandler, work: Work, origins: Sequence[str]) -> None:
-        self._handler, self._work, self._origins = handler, work, origins
+    def __init__(self, handler: RequestHandler, route: str, work: Work, origins: Sequence[str]) -> None:
+        self._handler, self._route, self._work, self._origins = handler, route, work, origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[ROUTE] = self._route
         request = Request(scope, receive, send)
         with ExitStack() as admitted:
             try:
                 person = self._admit(request)
-                admitted.enter_context(self._handler.admission.admit(person.name))
+                admitted.enter_context(self._handler.admission.admit(person.name, person.limits))
             except Refused as refused:
                 answer = refused.response()
             else:
@@ -227,18 +233,39 @@ async def _answer_request(handler: RequestHandler, request: Request, work: Work,
         return refused.response()
 
 
-async def _list_models(handler: RequestHandler, _request: Request, _person: Person) -> Response:
-    return JSONResponse({"object": "list", "data": [_describe_model(handler)]})
+async def _list_models(handler: RequestHandler, _request: Request, person: Person) -> Response:
+    models = dict.fromkeys((handler.model, *person.limits.models))
+    return JSONResponse({"object": "list", "data": [_describe_model(model) for model in models]})
 
 
-async def _get_model(handler: RequestHandler, request: Request, _person: Person) -> Response:
-    handler.check_model({"model": request.path_params["id"]})
-    return JSONResponse(_describe_model(handler))
+async def _get_model(handler: RequestHandler, request: Request, person: Person) -> Response:
+    model = request.path_params["id"]
+    handler.check_model(person, {"model": model})
+    return JSONResponse(_describe_model(model))
 
 
-def _describe_model(handler: RequestHandler) -> dict[str, Any]:
-    return {"id": handler.model, "object": "model", "created": 0, "owned_by": "hermes"}
+def _describe_model(model: str) -> dict[str, Any]:
+    return {"id": model, "object": "model", "created": 0, "owned_by": "hermes"}
 
 
 def _raise_nobody_waits() -> NoReturn:
     raise Undeliverable("the API server cannot deliver messages: it only answers requests")
+
+
+ROUTES: Sequence[tuple[str, str, Work]] = (
+    ("/v1/models", "GET", _list_models),
+    ("/v1/models/{id}", "GET", _get_model),
+    ("/v1/chat/completions", "POST", completions.complete),
+    ("/v1/responses", "POST", responses.create_response),
+    ("/v1/responses/{id}", "GET", responses.get_response),
+    ("/v1/responses/{id}", "DELETE", responses.delete_response),
+    ("/api/sessions", "GET", sessions_api.list_sessions),
+    ("/api/sessions/search", "GET", sessions_api.search_sessions),
+    ("/api/sessions/{id}", "GET", sessions_api.get_session),
+    ("/api/sessions/{id}", "DELETE", sessions_api.delete_session),
+    ("/api/sessions/{id}/messages", "GET", sessions_api.list_messages),
+    ("/api/sessions/{id}/export", "GET", sessions_api.export_session),
+    ("/api/sessions/{id}/latest-descendant", "GET", sessions_api.get_latest_descendant),
+    ("/api/sessions/{id}/commands", "POST", commands_api.run_command),
+    ("/api/commands", "GET", commands_api.list_commands),
+)

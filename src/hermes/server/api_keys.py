@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from hermes import clock
 from hermes.config.settings_reader import expand_variables
 from hermes.errors import BadConfig
 from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.inbound_events import Source
+from hermes.gateway.ops.key_file import NO_LIMITS, KeyFile, KeyLimits
+from hermes.server.api_errors import Refused
 from hermes.store.people import Principal
 
 PLATFORM = "api-server"
@@ -27,6 +30,14 @@ class Person(NamedTuple):
     secret: bytes
     """A secret derived from the key. It signs response ids and history marks, so that they are valid only for
     this person."""
+    limits: KeyLimits = NO_LIMITS
+    model: str | None = None
+    """The model that the request names; None if it names none of its own."""
+
+    @property
+    def only_model(self) -> str | None:
+        """The only model that may answer the request; None if the key is not restricted to models."""
+        return self.model or next(iter(self.limits.models), None)
 
     def __repr__(self) -> str:
         return f"Person({self.name!r})"
@@ -45,11 +56,14 @@ class Person(NamedTuple):
 
 
 class Keys:
-    def __init__(self, single: str | None, named: Mapping[str, Any]) -> None:
+    def __init__(self, single: str | None, named: Mapping[str, Any], file: KeyFile) -> None:
         """Read the keys. `single` is the key of one unnamed person; `named` maps the names of people to their
-        keys."""
-        if not single and not named:
-            raise Misconfigured("the key of the API server is missing: set API_SERVER_KEY")
+        keys; `file` holds the keys made by `hermes gateway keys`."""
+        self._file = file
+        if not single and not named and not file.has_active():
+            raise Misconfigured(
+                "the API server has no key: set API_SERVER_KEY, or make one with `hermes gateway keys add NAME`"
+            )
         keys = {str(name): _expand_key(str(name), key) for name, key in named.items()}
         short = [name for name, key in keys.items() if len(key) < SHORTEST_KEY]
         if short or (single and len(single) < SHORTEST_KEY):
@@ -60,7 +74,7 @@ class Keys:
         if len(set(keys.values())) < len(keys):
             raise Misconfigured("two people of the API server have the same key")
         self._people = [
-            (sha256(key.encode()).digest(), Person(name, sha256(b"hermes api\0" + key.encode()).digest()))
+            (sha256(key.encode()).digest(), Person(name, _derive_secret(key.encode())))
             for name, key in keys.items()
         ]
 
@@ -68,15 +82,45 @@ class Keys:
         return f"Keys of {len(self._people)}"
 
     def find_person(self, authorization: str) -> Person | None:
-        """Return the person whose key is in the `Authorization` header, or None. Keys are compared in
-        constant time."""
+        """Return the person whose key is in the `Authorization` header, or None. Raise a 401 error if the key
+        was revoked or has expired.
+
+        Keys of the settings are compared in constant time. Those of the file are found by their digest, which
+        reveals nothing about a key.
+        """
         scheme, _, key = authorization.partition(" ")
-        digest = sha256(key.strip().encode("latin-1", "replace")).digest()
+        sent = key.strip().encode("latin-1", "replace")
+        digest = sha256(sent).digest()
         match = None
         for key_digest, person in self._people:
             if hmac.compare_digest(key_digest, digest):
                 match = person
-        return match if scheme.lower() == "bearer" else None
+        if scheme.lower() != "bearer":
+            return None
+        if match is None and (known := self._file.find_by_digest(digest.hex())) is not None:
+            if not known.is_active:
+                raise _refuse_key("this key was revoked", "revoked_api_key")
+            match = Person(known.name, _derive_secret(sent))
+        if match is None:
+            return None
+        limits = self._file.find_limits(match.name)
+        if limits.expires_at is not None and limits.expires_at <= clock.now():
+            raise _refuse_key(f"this key expired at {clock.format_iso(limits.expires_at)}", "expired_api_key")
+        return match._replace(limits=limits)
+
+
+def get_fingerprint(authorization: str) -> str:
+    """Return the fingerprint of the key in a header, for the log. A key without a name is named by it."""
+    _, _, key = authorization.partition(" ")
+    return sha256(key.strip().encode("latin-1", "replace")).hexdigest()[:FINGERPRINT]
+
+
+def _derive_secret(key: bytes) -> bytes:
+    return sha256(b"hermes api\0" + key).digest()
+
+
+def _refuse_key(message: str, code: str) -> Refused:
+    return Refused(401, message, code=code, headers={"WWW-Authenticate": "Bearer"})
 
 
 def _expand_key(name: str, key: object) -> str:

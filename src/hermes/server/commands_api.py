@@ -87,6 +87,7 @@ async def run_command(handler: RequestHandler, request: Request, person: Person)
         if call.is_at_once:
             return await _show(handler, person, session_id, call)
         handler.check_rate(person)
+        await handler.check_budget(person)
         with handler.keep_open():
             return await _change(handler, request, person, session_id, call)
 

@@ -26,18 +26,19 @@ TEXT_ONLY = ({"type": "text"}, None)
 async def complete(handler: RequestHandler, request: Request, person: Person) -> Response:
     name = handler.read_session_name(request)
 
-    def parse(body: dict[str, Any]) -> tuple[bool, bool, RequestMessages]:
+    def parse(body: dict[str, Any]) -> tuple[Person, bool, bool, RequestMessages]:
         _refuse_unsupported(body)
-        handler.check_model(body)
         streamed, with_usage = body.get("stream") is True, has_usage_option(body)
         return (
+            handler.check_model(person, body),
             streamed,
             with_usage,
             read_messages(body.get("messages"), "messages", handler.limits.most_messages),
         )
 
-    streamed, with_usage, messages = await handler.read_body(request, person, parse)
+    person, streamed, with_usage, messages = await handler.read_body(request, person, parse)
     handler.check_rate(person)
+    await handler.check_budget(person)
     mark = await handler.identify_request(request, person, messages, name)
     messages = await handler.inline_pictures(request, person, messages)
     turn = await handler.begin_turn(

@@ -57,6 +57,9 @@ class ApiServerOptions(Section, frozen=True):
     concurrent_requests: Annotated[
         int, Setting(LIMIT, "concurrent requests of one key; a stream counts until its end")
     ] = 32
+    concurrent_turns: Annotated[
+        int, Setting(LIMIT, "concurrent answers for all keys together; further requests get 503")
+    ] = 64
     most_messages: Annotated[int, Setting(LIMIT, "the maximum number of messages in a request")] = 2000
     search_words: Annotated[int, Setting(LIMIT, "the maximum number of words in a search")] = 64
     picture_hosts: Annotated[
@@ -73,6 +76,7 @@ PLATFORM = Platform(
     adapter="hermes.server.api:ApiServer",
     options=ApiServerOptions,
     needs=(("key", "keys"),),
+    secret_file="api_keys.json",
     extra="gateway",
     modules=("starlette", "uvicorn"),
     summary="the OpenAI API (`/v1/chat/completions`, `/v1/responses`, `/v1/models`) for any client;"

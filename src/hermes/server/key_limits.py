@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from hermes import clock
+from hermes.gateway.ops.key_file import NO_LIMITS, KeyLimits
 from hermes.gateway.rate_limit import TokenBuckets
 from hermes.server.api_errors import Refused, bad_request
 from hermes.server.declaration import ApiServerOptions
@@ -23,10 +24,11 @@ _DEFAULTS = ApiServerOptions()
 
 
 class Limits(NamedTuple):
-    """The limits of each key. Each field is set by the option of the same name."""
+    """The limits of requests. Each field is set by the option of the same name."""
 
     requests_per_minute: int = _DEFAULTS.requests_per_minute
     concurrent_requests: int = _DEFAULTS.concurrent_requests
+    concurrent_turns: int = _DEFAULTS.concurrent_turns
     most_messages: int = _DEFAULTS.most_messages
     search_words: int = _DEFAULTS.search_words
 
@@ -38,19 +40,19 @@ class Limits(NamedTuple):
 class Admission:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._buckets = TokenBuckets(limits.requests_per_minute)
+        self._buckets: dict[int, TokenBuckets] = {}
+        """The buckets of the keys with the same limit, by the limit."""
         self._open: Counter[str] = Counter()
 
     @contextmanager
-    def admit(self, key: str) -> Iterator[None]:
-        """Count a request of `key` until the context is left. Raise a 429 error if the key exceeds a
-        limit."""
-        if self._open[key] >= self._limits.concurrent_requests:
-            raise _refuse_too_many(
-                f"this key has {self._limits.concurrent_requests} requests open; wait for one", 1
-            )
-        if not self._buckets.take(key, clock.now())[0]:
-            most = self._limits.requests_per_minute
+    def admit(self, key: str, own: KeyLimits = NO_LIMITS) -> Iterator[None]:
+        """Count a request of `key` until the context is left. Raise a 429 error if the key exceeds a limit.
+        `own` are the limits of this key alone."""
+        at_once = own.concurrent_requests or self._limits.concurrent_requests
+        if self._open[key] >= at_once:
+            raise _refuse_too_many(f"this key has {at_once} requests open; wait for one", 1)
+        most = own.requests_per_minute or self._limits.requests_per_minute
+        if not self._buckets.setdefault(most, TokenBuckets(most)).take(key, clock.now())[0]:
             raise _refuse_too_many(
                 f"this key sent more than {most} requests in a minute", math.ceil(60 / most)
             )

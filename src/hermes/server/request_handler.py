@@ -18,16 +18,19 @@ from hermes.agent.answer import Answer
 from hermes.db.scoped_store import ScopedStore
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.http.address_rules import AllowedHosts
+from hermes.gateway.http.client_address import find_client_address
 from hermes.gateway.http.host import HOLD
 from hermes.gateway.http.json_body import TooComplex, check_depth, check_value_count
 from hermes.gateway.http.limits import current_guard
+from hermes.gateway.ops.key_usage import KeyUsage
 from hermes.server.api_errors import Refused, bad_request
-from hermes.server.api_keys import Keys, Person
+from hermes.server.api_keys import PLATFORM, Keys, Person, get_fingerprint
 from hermes.server.conversations.conversation_match import Conversations
 from hermes.server.conversations.history_index import HistoryIndex
 from hermes.server.conversations.locks import ConversationLocks, LockedConversation
 from hermes.server.conversations.request_journal import RequestJournal, RequestMark, make_request_mark
 from hermes.server.idempotency import HEADER, RepeatedRequests, check_key
+from hermes.server.key_budget import check_budget, has_budget
 from hermes.server.key_limits import Admission, Limits
 from hermes.server.message_format import RequestMessages, encode_canonically
 from hermes.server.pictures import Pictures
@@ -50,6 +53,7 @@ SILENT = b": still at work\n\n"
 
 
 STOPPING_S = 5.0
+PROBLEMS = {"revoked_api_key": "revoked", "expired_api_key": "expired"}
 
 
 class ClientGone(Exception):
@@ -63,11 +67,13 @@ class RequestHandler:
         index: HistoryIndex,
         journal: RequestJournal,
         keys: Keys,
+        usage: KeyUsage,
         model: str,
         limits: Limits,
         picture_hosts: AllowedHosts,
     ) -> None:
         self.context, self.keys, self.model, self.limits = context, keys, model, limits
+        self.usage = usage
         self.admission = Admission(limits)
         self._workers = Workers()
         self._pictures = Pictures(picture_hosts, context.settings.largest_attachment_mb)
@@ -78,6 +84,8 @@ class RequestHandler:
         self._in_progress: dict[str, Turn | None] = {}
         """The marks of the requests with an `Idempotency-Key` that are being answered, each with its turn."""
         self._writing: set[asyncio.Task[None]] = set()
+        self._beginning = 0
+        """The number of requests whose turn is about to begin."""
         self._commands: set[asyncio.Event] = set()
         """The running commands, each as an event that is set when the command ends."""
         self._closing = False
@@ -88,23 +96,31 @@ class RequestHandler:
         return self._locks.get_store(person)
 
     def find_person(self, request: Request) -> Person:
-        person = self.keys.find_person(request.headers.get("authorization", ""))
+        authorization, address = request.headers.get("authorization", ""), find_client_address(request)
+        try:
+            person = self.keys.find_person(authorization)
+            refused = None if person else _refuse_wrong_key()
+        except Refused as problem:
+            person, refused = None, problem
         if person is None:
-            address = request.client.host if request.client else ""
-            if not current_guard().is_wrong_key_allowed(address):
-                raise Refused(
-                    429,
-                    "too many requests without a valid key from this address",
-                    code="rate_limit_exceeded",
-                    headers={"Retry-After": "60", "Connection": "close"},
-                )
-            raise Refused(
-                401,
-                "a key is required: `Authorization: Bearer <key>`",
-                code="invalid_api_key",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+            assert refused is not None
+            raise self._slow_down(refused, authorization, address)
+        self.usage.note(person.name, address)
         return person
+
+    def _slow_down(self, refused: Refused, authorization: str, address: str) -> Refused:
+        """Record a failed authentication. Return the error to send: 429 if the address must wait."""
+        problem = PROBLEMS.get(refused.code or "", "unknown")
+        told = f"{problem}, fingerprint {get_fingerprint(authorization)}" if authorization else "missing"
+        wait = current_guard().auth_failures.add(PLATFORM, address, "key", told)
+        if not wait:
+            return refused
+        return Refused(
+            429,
+            "too many requests without a valid key from this address",
+            code="rate_limit_exceeded",
+            headers={"Retry-After": str(math.ceil(wait)), "Connection": "close"},
+        )
 
     def check_rate(self, person: Person) -> None:
         """Raise an error if the person exceeds the message rate limit or the server is shutting down."""
@@ -120,15 +136,33 @@ class RequestHandler:
                 headers={"Retry-After": str(seconds)},
             )
 
-    def check_model(self, body: Mapping[str, Any]) -> None:
-        model = body.get("model")
-        if model is not None and model != self.model:
+    def check_model(self, person: Person, body: Mapping[str, Any]) -> Person:
+        """Return the person with the model that the request names. Raise an error if there is no such model,
+        or if the key may not use it."""
+        model, allowed = body.get("model"), person.limits.models
+        if model is None or model == self.model:
+            return person
+        if model in allowed:
+            return person._replace(model=str(model))
+        if allowed:
             raise Refused(
-                404,
-                f"there is no model {str(model)[:100]!r} here; there is {self.model!r}",
-                code="model_not_found",
+                403,
+                f"this key may not use the model {str(model)[:100]!r}, only {', '.join((self.model, *allowed))}",
+                code="model_not_allowed",
                 param="model",
             )
+        raise Refused(
+            404,
+            f"there is no model {str(model)[:100]!r} here; there is {self.model!r}",
+            code="model_not_found",
+            param="model",
+        )
+
+    async def check_budget(self, person: Person) -> None:
+        """Raise a 429 error if the key has used up its budget."""
+        if has_budget(person.limits):
+            zone = self.context.settings.reset.timezone
+            await self.run_in_thread(person, check_budget, person, self.get_store(person), zone)
 
     async def run_in_thread(
         self, person: Person, work: Callable[P, T], *args: P.args, **options: P.kwargs
@@ -201,8 +235,10 @@ class RequestHandler:
                 code="request_in_progress",
                 headers={"Retry-After": "1"},
             )
+        self._check_turns()
         if mark.has_key:
             self._in_progress[mark.mark] = None
+        self._beginning += 1
         try:
             locked = await self.conversations.open_accepted(person, mark, messages)
             if locked is None:
@@ -219,6 +255,8 @@ class RequestHandler:
         except BaseException:
             self._in_progress.pop(mark.mark, None)
             raise
+        finally:
+            self._beginning -= 1
         if mark.has_key:
             self._in_progress[mark.mark] = turn
             turn.task.add_done_callback(lambda _: self._forget_progress(mark.mark, turn))
@@ -227,6 +265,17 @@ class RequestHandler:
     def _forget_progress(self, mark: str, turn: Turn) -> None:
         if self._in_progress.get(mark) is turn:
             del self._in_progress[mark]
+
+    def _check_turns(self) -> None:
+        """Raise a 503 error if as many turns run as are allowed."""
+        most = self.limits.concurrent_turns
+        if self._beginning + sum(not turn.ended.is_set() for turn in self._turns) >= most:
+            raise Refused(
+                503,
+                f"{most} requests are being answered already; try again in a moment",
+                code="overloaded",
+                headers={"Retry-After": "1"},
+            )
 
     def confirm_sent(self, turn: Turn) -> None:
         """Note that the whole answer is being sent. Call this before the last part of the response."""
@@ -333,6 +382,15 @@ def _parse_body(sent: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise bad_request("the body must be a JSON object")
     return body
+
+
+def _refuse_wrong_key() -> Refused:
+    return Refused(
+        401,
+        "a key is required: `Authorization: Bearer <key>`",
+        code="invalid_api_key",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
 
 
 def make_session_headers(turn: Turn) -> dict[str, str]:

@@ -35,12 +35,11 @@ PREFIX, SIGNATURE = "resp_", 32
 async def create_response(handler: RequestHandler, request: Request, person: Person) -> Response:
     name = handler.read_session_name(request)
 
-    def parse(body: dict[str, Any]) -> tuple[dict[str, Any], RequestMessages]:
+    def parse(body: dict[str, Any]) -> tuple[Person, dict[str, Any], RequestMessages]:
         _refuse_unsupported(body)
-        handler.check_model(body)
-        return body, _read_input(body, handler.limits.most_messages)
+        return handler.check_model(person, body), body, _read_input(body, handler.limits.most_messages)
 
-    body, messages = await handler.read_body(request, person, parse)
+    person, body, messages = await handler.read_body(request, person, parse)
     keep, streamed = body.get("store") is not False, body.get("stream") is True
     previous = body.get("previous_response_id")
     if name is not None and (previous is not None or not keep):
@@ -48,6 +47,7 @@ async def create_response(handler: RequestHandler, request: Request, person: Per
         raise bad_request(f"a request cannot combine a named session with {other}")
     after = None if previous is None else decode_id(person, previous)
     handler.check_rate(person)
+    await handler.check_budget(person)
     mark = await handler.identify_request(request, person, messages, name, previous, keep)
     messages = await handler.inline_pictures(request, person, messages)
 

@@ -31,6 +31,7 @@ COMMANDS = {
         Access.PERSON,
         ("list",),
     ),
+    "keys": Command(f"{HERE}.keys", "make, list, limit and revoke the keys of the API server", Access.READS),
 }
 
 

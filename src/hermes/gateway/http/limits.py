@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
-from hermes import clock
 from hermes.config.settings_schema import GatewaySection
-from hermes.gateway.rate_limit import TokenBuckets
+from hermes.gateway.auth_failures import AuthFailures, Observe
 
 MB = 1024 * 1024
 SMALL_BODY = 64 * 1024
@@ -39,6 +38,7 @@ class Limits(NamedTuple):
     connections_per_address: int = _DEFAULTS.connections_per_address
     bodies_mb: int = _DEFAULTS.bodies_mb
     wrong_keys_per_minute: int = _DEFAULTS.wrong_keys_per_minute
+    trusted_proxies: tuple[str, ...] = _DEFAULTS.trusted_proxies
 
 
 class Connection(Protocol):
@@ -138,15 +138,12 @@ class BodyPool:
 class Guard:
     """The limit counters of one event loop."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, observe: Observe = lambda _platform, _kind: None) -> None:
+        """`observe` counts failed authentications for the metrics."""
         self.limits = limits
         self.connections = ConnectionTable(connection_limit(limits), limits.connections_per_address)
         self.bodies = BodyPool(limits.bodies_mb * MB)
-        self._wrong_keys = TokenBuckets(limits.wrong_keys_per_minute)
-
-    def is_wrong_key_allowed(self, address: str) -> bool:
-        """Count a wrong key or signature. Return False if the address has sent too many recently."""
-        return self._wrong_keys.take(address, clock.now())[0]
+        self.auth_failures = AuthFailures(limits.wrong_keys_per_minute, observe)
 
 
 def connection_limit(limits: Limits) -> int:
@@ -161,9 +158,10 @@ def connection_limit(limits: Limits) -> int:
 _guards: WeakKeyDictionary[asyncio.AbstractEventLoop, Guard] = WeakKeyDictionary()
 
 
-def set_limits(limits: Limits) -> None:
-    """Set the limits for servers that start in this event loop from now on."""
-    _guards[asyncio.get_running_loop()] = Guard(limits)
+def set_limits(limits: Limits, observe: Observe = lambda _platform, _kind: None) -> None:
+    """Set the limits for servers that start in this event loop from now on. `observe` counts failed
+    authentications for the metrics."""
+    _guards[asyncio.get_running_loop()] = Guard(limits, observe)
 
 
 def current_guard() -> Guard:

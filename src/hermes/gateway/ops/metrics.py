@@ -233,6 +233,12 @@ class GatewayMetrics:
         self.store_bytes = Gauge("hermes_store_bytes", "Size of the files of the store.", file=STORE_FILES)
         self._add_model_metrics()
         self._add_process_metrics()
+        self._registered: dict[str, Metric] = {}
+        """The metrics that platforms declare, by name."""
+
+    def register(self, metrics: Sequence[Metric]) -> None:
+        """Add the metrics of a platform. They replace older ones of the same name."""
+        self._registered |= {metric.name: metric for metric in metrics}
 
     def _add_model_metrics(self) -> None:
         self.model_seconds = Histogram(
@@ -282,7 +288,8 @@ class GatewayMetrics:
 
     def render(self) -> str:
         """Return all metrics in the format of `CONTENT_TYPE`."""
-        metrics: list[Metric] = [metric for metric in vars(self).values() if isinstance(metric, Metric)]
+        metrics = [metric for metric in vars(self).values() if isinstance(metric, Metric)]
+        metrics += self._registered.values()
         return "".join(f"{line}\n" for metric in metrics for line in metric.lines())
 
 

@@ -8,6 +8,7 @@ chat.
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes import clock
@@ -86,3 +87,12 @@ def find_day(now: float, place: tzinfo | None) -> tuple[float, float]:
     while end <= now:
         begin, end = end, find_boundary_after(end, 0, place) or end + clock.DAY
     return begin, end
+
+
+def find_month(now: float, place: tzinfo | None) -> tuple[float, float]:
+    """Return the first moments of this month and of the next month in a time zone."""
+    first = datetime.fromtimestamp(now, place).replace(
+        day=1, hour=0, minute=0, second=0, microsecond=0, fold=0
+    )
+    following = (first + timedelta(days=32)).replace(day=1)
+    return first.timestamp(), following.timestamp()

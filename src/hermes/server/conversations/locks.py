@@ -229,7 +229,13 @@ class ConversationLocks:
         is_owner = context.access.is_owner(source)
         limit = find_limit(context.settings, is_owner=is_owner)
         return AgentScope(
-            person.principal.person, source.platform, is_owner, about, is_owner=is_owner, limit=limit
+            person.principal.person,
+            source.platform,
+            is_owner,
+            about,
+            is_owner=is_owner,
+            limit=limit,
+            model=person.only_model,
         )
 
     async def update_instructions(

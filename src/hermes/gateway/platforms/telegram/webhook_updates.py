@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from hmac import compare_digest
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from starlette.routing import Route
 from telegram import Bot, Update
 
 from hermes.gateway.adapter import Misconfigured
+from hermes.gateway.http.client_address import find_client_address
 from hermes.gateway.http.host import error_handlers, serve
 from hermes.gateway.http.json_body import check_depth, check_value_count
 from hermes.gateway.http.limits import current_guard
@@ -53,9 +55,11 @@ class Webhook(NamedTuple):
         async def receive_update(request: Request) -> Response:
             secret = request.headers.get(SECRET_HEADER, "")
             if not compare_digest(secret.encode(), self.secret.encode()):  # the body is not read
-                address = request.client.host if request.client else ""
-                if not current_guard().is_wrong_key_allowed(address):
-                    raise HTTPException(429, headers={"Retry-After": "60", "Connection": "close"})
+                address = find_client_address(request)
+                wait = current_guard().auth_failures.add("telegram", address, "signature", "the secret is wrong")
+                if wait:
+                    retry = {"Retry-After": str(math.ceil(wait)), "Connection": "close"}
+                    raise HTTPException(429, headers=retry)
                 raise HTTPException(403)
             try:
                 body = await request.body()

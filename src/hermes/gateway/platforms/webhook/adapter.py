@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ from hermes import __version__, clock
 from hermes.errors import HermesError
 from hermes.gateway.adapter import Capabilities, Misconfigured, Receipt, Receive, Undeliverable
 from hermes.gateway.http.address_rules import open_client
+from hermes.gateway.http.client_address import find_client_address
 from hermes.gateway.http.host import error_handlers, serve
 from hermes.gateway.http.limits import current_guard
 from hermes.gateway.inbound_events import Event, OfferedFile, Source
@@ -296,11 +298,11 @@ async def _read_body(request: Request) -> bytes:
 def _refuse_unauthorised(request: Request) -> Response:
     """Refuse a request without naming a reason. After too many invalid requests from an address, respond with
     429."""
-    address = request.client.host if request.client else ""
-    if not current_guard().is_wrong_key_allowed(address):
+    wait = current_guard().auth_failures.add("webhook", find_client_address(request), "signature", "it is not valid")
+    if wait:
         return JSONResponse(
             {"error": "too many requests without a valid signature"},
             429,
-            headers={"Retry-After": "60", "Connection": "close"},
+            headers={"Retry-After": str(math.ceil(wait)), "Connection": "close"},
         )
     return _json_response(401, {"error": "unauthorised"})
