@@ -263,3 +263,57 @@ async def test_the_daily_limit_applies_to_keys_and_says_when_it_resets() -> None
     async with open_api_gateway(daily_token_limit=1, owners=["*"]) as gateway:
         for _ in range(2):
             assert (await ask(gateway, [user("hello")]))[0] == "you said: hello"
+
+
+# ---------------------------------------------------------------- metrics, and turns of all keys
+
+
+async def test_requests_are_counted_by_route_and_status_with_their_duration() -> None:
+    async with open_api_gateway() as gateway, gateway.http() as client:
+        for _ in range(2):
+            await client.post("/v1/chat/completions", json={"messages": [user("hello")]})
+        await client.post("/v1/chat/completions", json={"messages": []})
+        await client.get("/api/sessions/nothing")
+        await client.get("/nowhere/at/all")
+        async with gateway.http("a key of nobody at all") as stranger:
+            await stranger.get("/v1/models")
+        metrics = gateway.app.context.metrics.render()
+        for route, status, count in (
+            ("POST /v1/chat/completions", 200, 2),
+            ("POST /v1/chat/completions", 400, 1),
+            ("GET /api/sessions/{id}", 404, 1),
+            ("GET /v1/models", 401, 1),
+            ("other", 404, 1),
+        ):
+            line = f'hermes_api_requests_total{{route="{route}",status="{status}"}} {count}\n'
+            assert line in metrics
+        assert 'hermes_api_request_seconds_count{route="POST /v1/chat/completions"} 3\n' in metrics
+        assert "hermes_api_requests_open 0\n" in metrics
+        assert "nowhere" not in metrics
+
+
+async def test_a_stream_counts_until_its_end() -> None:
+    async with open_api_gateway() as gateway, gateway.http() as client:
+        async with _stream(client):
+            assert "hermes_api_requests_open 1\n" in gateway.app.context.metrics.render()
+        async with asyncio.timeout(60):
+            while "hermes_api_requests_open 0\n" not in gateway.app.context.metrics.render():
+                await asyncio.sleep(0.01)
+
+
+async def test_more_answers_at_once_than_allowed_are_refused_and_everything_else_works() -> None:
+    async with (
+        open_api_gateway({"concurrent_turns": 2, "keys": PEOPLE}) as gateway,
+        gateway.http(ANNA) as anna,
+        gateway.http(BERT) as bert,
+        _stream(anna),
+        _stream(anna),
+    ):
+        body = {"messages": [user("hello")]}
+        refused = await bert.post("/v1/chat/completions", json=body)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+        assert refused.headers["retry-after"] == "1"
+        assert gateway.db.session_count() == 2
+        for path in ("/api/sessions", "/api/sessions/search?q=hello", "/v1/models"):
+            async with asyncio.timeout(10):  # the store does not wait for turns
+                assert (await bert.get(path)).status_code == 200

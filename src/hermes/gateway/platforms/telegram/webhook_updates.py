@@ -56,7 +56,9 @@ class Webhook(NamedTuple):
             secret = request.headers.get(SECRET_HEADER, "")
             if not compare_digest(secret.encode(), self.secret.encode()):  # the body is not read
                 address = find_client_address(request)
-                wait = current_guard().auth_failures.add("telegram", address, "signature", "the secret is wrong")
+                wait = current_guard().auth_failures.add(
+                    "telegram", address, "signature", "the secret is wrong"
+                )
                 if wait:
                     retry = {"Retry-After": str(math.ceil(wait)), "Connection": "close"}
                     raise HTTPException(429, headers=retry)

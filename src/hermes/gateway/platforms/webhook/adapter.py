@@ -298,7 +298,9 @@ async def _read_body(request: Request) -> bytes:
 def _refuse_unauthorised(request: Request) -> Response:
     """Refuse a request without naming a reason. After too many invalid requests from an address, respond with
     429."""
-    wait = current_guard().auth_failures.add("webhook", find_client_address(request), "signature", "it is not valid")
+    wait = current_guard().auth_failures.add(
+        "webhook", find_client_address(request), "signature", "it is not valid"
+    )
     if wait:
         return JSONResponse(
             {"error": "too many requests without a valid signature"},
