@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,9 @@ from hermes.recall.tool.prompt_safety import close_fence, fence_text, to_one_lin
 from hermes.text import format_count, format_size, make_printable
 
 MOST_FILES = 20
+MOST_EXAMINED = 1_000
+"""The maximum number of mentions in pasted text that are compared with files, for the note that they are not
+attached."""
 LONGEST_NAME = 500
 LARGEST_TEXT = 20_000_000
 """The maximum size of a text file, in bytes. Of a long file, only the beginning and the end are sent."""
@@ -87,7 +91,8 @@ def attach_files(
         notes.append(_describe_missing(missing, cwd))
     if len(names) > MOST_FILES:
         notes.append(f"Only the first {MOST_FILES} files are attached.")
-    if ignored := [name for name in mentions if name not in names and _is_file(name, cwd)]:
+    untyped_names = [name for name in islice(mentions, MOST_EXAMINED) if mentions[name] <= untyped[name]]
+    if ignored := [name for name in untyped_names if _is_file(name, cwd)]:
         notes.append(_describe_ignored(ignored, advice))
     parts = [*(file.text for file in (*files, *mentioned) if file.text), *quoted]
     content = "\n\n".join([close_fence(text), *parts]) if parts else text
