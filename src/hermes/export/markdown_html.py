@@ -20,8 +20,13 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
-from hermes.reference_links import collect_definitions, show_definitions
-from hermes.rendering_check import has_same_text, iterate_visible_texts, keep_indentation
+from hermes.rendering_check import (
+    collect_definitions,
+    has_same_text,
+    iterate_visible_texts,
+    keep_indentation,
+    show_definitions,
+)
 from hermes.text import names_another_host, show_target, spell_controls
 
 MOST_NESTING = 60

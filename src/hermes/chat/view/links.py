@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from hermes.reference_links import LABEL
+from hermes.rendering_check import LABEL
 from hermes.text import is_misleading, show_target
 
 

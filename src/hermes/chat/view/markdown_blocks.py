@@ -6,8 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from hermes.reference_links import show_definitions
-from hermes.rendering_check import keep_indentation
+from hermes.rendering_check import keep_indentation, show_definitions
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

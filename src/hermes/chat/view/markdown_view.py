@@ -20,8 +20,7 @@ from rich.text import Text
 
 from hermes.chat.view.links import append_targets
 from hermes.chat.view.markdown_blocks import make_definition_parser, make_parser
-from hermes.reference_links import collect_definitions
-from hermes.rendering_check import has_same_text
+from hermes.rendering_check import collect_definitions, has_same_text
 
 if TYPE_CHECKING:
     from rich.markdown import Markdown, MarkdownElement
