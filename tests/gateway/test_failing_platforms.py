@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from hermes import clock
 from hermes.gateway.app import Gateway
 from hermes.gateway.inbound import albums
 from hermes.gateway.inbound.received_files import incoming_folder
 from hermes.gateway.outbound import delivery
 from hermes.gateway.outbound.delivery import UNKNOWN
 from hermes.gateway.platforms.telegram.adapter import Telegram
+from hermes.gateway.platforms.webhook.adapter import Webhook
+from hermes.gateway.platforms.webhook.signed_request import sign
 from hermes.gateway.settings import Keying, PlatformSettings
 from hermes_state import SessionDB
-from tests.gateway.local_gateway import LocalGateway, settings_of
+from tests.gateway.local_gateway import LocalGateway, Platform, settings_of
+from tests.gateway.loopback_server import client_of
 from tests.gateway.telegram_server import (
     BAD_GATEWAY,
     BOT_NAME,
@@ -266,3 +272,43 @@ async def test_parts_of_an_album_survive_a_restart(
         [request] = gateway.brain.requests
     text = str(request.messages[-1]["content"])
     assert [text.count(word) for word in ("which?", "one", "two", "three")] == [1, 1, 1, 1]
+
+
+async def test_a_callback_without_a_response_is_sent_again_with_the_same_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The receiver takes the callback twice, cuts the connection and fails, before it confirms."""
+    monkeypatch.setattr(delivery, "FIRST_PAUSE_S", 0.02)
+    statuses = [0, 502, 0, 204]
+    received: list[tuple[str, str]] = []
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        headers = dict(line.split(": ", 1) for line in head.splitlines()[1:] if line)
+        body = json.loads(await reader.readexactly(int(headers["content-length"])))
+        received.append((headers["idempotency-key"], body["reply"]))
+        if status := statuses.pop(0):
+            writer.write(b"HTTP/1.1 %d Status\r\nContent-Length: 0\r\n\r\n" % status)
+            await writer.drain()
+        writer.close()
+
+    callbacks = await asyncio.start_server(take, "127.0.0.1", 0)
+    callback = f"127.0.0.1:{callbacks.sockets[0].getsockname()[1]}"
+    port, key = reserve_port(), "a secret that is long enough"
+    more = {"secret": key, "port": str(port), "callback_hosts": [callback]}
+    webhook = Webhook(PlatformSettings("webhook", more=more), tmp_path)
+    settings = settings_of(platforms={"webhook": PlatformSettings("webhook", allow_all=True)})
+    gateway = LocalGateway(settings, webhook=cast(Platform, webhook))
+    async with gateway:
+        await gateway.until(lambda: webhook.port)
+        body = json.dumps({"text": "hello", "user": "ann", "callback_url": f"http://{callback}/a"}).encode()
+        headers = {"X-Hermes-Signature": sign(key.encode(), body, clock.now())}
+        async with client_of(f"http://127.0.0.1:{port}") as client:
+            answer = await client.post("/webhook", content=body, headers=headers)
+        assert answer.status_code == 202
+        await gateway.until(lambda: not statuses)
+        await gateway.quiet()
+    callbacks.close()
+    assert len(set(received)) == 1
+    assert received[0][1] == "you said: hello"
+    assert len(received) == 4

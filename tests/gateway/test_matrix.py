@@ -14,14 +14,20 @@ from uuid import uuid4
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nio import ToDeviceMessage
+from nio import AsyncClient, AsyncClientConfig, ToDeviceMessage
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from hermes.gateway.adapter import Misconfigured, RateLimited, Receipt, Undeliverable, Unreachable
 from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.gateway.platforms.matrix import formatting, room_events
 from hermes.gateway.platforms.matrix.adapter import Matrix
+from hermes.gateway.platforms.matrix.errors import call_server
 from hermes.gateway.platforms.matrix.media import fetch_file
 from hermes.gateway.settings import PlatformSettings
+from tests.gateway.loopback_server import served
 from tests.gateway.synapse import WITHIN, Account, People, Person, Synapse, eventually
 
 # One worker runs all of them, so that only one server is started.
@@ -739,3 +745,39 @@ def test_every_text_that_is_short_enough_makes_an_event_that_is(text: str) -> No
     assert formatting.measure(text) <= formatting.LONGEST
     for content in (formatting.make_message(text), formatting.make_edit("$x", text)):
         assert len(json.dumps(content)) < 47_000
+
+
+# --- a homeserver that fails ---------------------------------------------------------------------
+
+
+async def test_a_failing_homeserver_is_tried_again_with_the_same_transaction() -> None:
+    failures: list[tuple[int, dict[str, str]]] = [
+        (502, {}),
+        (500, {}),
+        (503, {"Retry-After": "7"}),
+        (429, {"Retry-After": "9"}),
+    ]
+    transactions: list[str] = []
+
+    async def put(request: Request) -> Response:
+        transactions.append(request.path_params["transaction"])
+        if failures:
+            status, headers = failures.pop(0)
+            return Response("<html>the front end</html>", status, headers)
+        return JSONResponse({"event_id": "$1"})
+
+    path = "/_matrix/client/{version}/rooms/{room}/send/{kind}/{transaction}"
+    async with served(Starlette(routes=[Route(path, put, methods=["PUT"])])) as homeserver:
+        settings = AsyncClientConfig(encryption_enabled=False, max_limit_exceeded=0, max_timeouts=0)
+        client = AsyncClient(homeserver, config=settings)
+        client.restore_login("@bot:localhost", "device", "token")
+        try:
+            for expected, seconds in ((Unreachable, 0), (Unreachable, 0), (RateLimited, 7), (RateLimited, 9)):
+                with pytest.raises(expected) as failed:
+                    await call_server(client.room_send("!r:localhost", "m.room.message", {}, "t1"), "sending")
+                assert getattr(failed.value, "seconds", 0) == seconds
+            sent = await call_server(client.room_send("!r:localhost", "m.room.message", {}, "t1"), "sending")
+        finally:
+            await client.close()
+    assert sent.event_id == "$1"
+    assert transactions == ["t1"] * 5
