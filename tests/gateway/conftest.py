@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from tests.gateway.operated_gateway import OperatedGateway
     from tests.gateway.synapse import People, Synapse
 
 
@@ -35,3 +37,18 @@ async def people(synapse: Synapse) -> AsyncIterator[People]:
 
     async with guests(synapse) as here:
         yield here
+
+
+@pytest.fixture
+def operated(home: Path) -> Iterator[OperatedGateway]:
+    """Return a gateway process that is configured by files and not started yet."""
+    from tests.gateway.conformance.echo_model import EchoModel
+    from tests.gateway.conformance.on_telegram import OnTelegram
+    from tests.gateway.operated_gateway import OperatedGateway
+
+    with (
+        closing(EchoModel()) as model,
+        closing(OnTelegram()) as telegram,
+        closing(OperatedGateway(home, telegram, model)) as gateway,
+    ):
+        yield gateway

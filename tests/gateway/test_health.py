@@ -74,13 +74,19 @@ async def test_a_platform_that_is_down_degrades_it_and_says_why_in_one_line_with
     assert answer.json()["platforms"]["matrix"]["error"] == "refused: [redacted API key] is not known"
 
 
-async def test_a_store_that_cannot_be_written_to_makes_it_unavailable() -> None:
+async def test_a_store_that_cannot_be_written_to_makes_it_unready_but_not_dead() -> None:
     gateway = Gateway()
     gateway.problem = make_error(StoreFull, f"there is no room on the disk for {KEY}")
     async with served(health_app(gateway.watched)) as address, client_of(address) as client:
         answer = await client.get("/healthz")
+        ready = await client.get("/readyz")
         numbers = await client.get("/metrics")
-    assert (answer.status_code, answer.json()["status"]) == (503, "degraded")
+    assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
+    assert ready.status_code == 503
+    assert ready.json() == {
+        "ready": False,
+        "reasons": ["the store cannot be written: there is no room on the disk for [redacted API key]"],
+    }
     assert answer.json()["waiting"] is None
     assert answer.json()["store"] == {
         "writable": False,
@@ -96,8 +102,27 @@ async def test_a_store_that_does_not_answer_is_not_waited_for(monkeypatch: pytes
     gateway.stuck = True
     async with served(health_app(gateway.watched)) as address, client_of(address) as client:
         answer = await client.get("/healthz")
-    assert answer.status_code == 503
+        ready = await client.get("/readyz")
+    assert (answer.status_code, ready.status_code) == (200, 503)
     assert answer.json()["store"]["error"] == "the store did not respond within 0.05 seconds"
+
+
+async def test_it_is_ready_when_every_platform_is_connected_and_it_does_not_end() -> None:
+    gateway, ending = Gateway(), False
+    watched = gateway.watched._replace(is_draining=lambda: ending)
+    async with served(health_app(watched)) as address, client_of(address) as client:
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()) == (200, {"ready": True, "reasons": []})
+        gateway.platforms = [PlatformState("telegram", "down", SINCE, f"refused: {KEY}\nTraceback")]
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()["reasons"]) == (
+            503,
+            ["telegram: down (refused: [redacted API key])"],
+        )
+        gateway.platforms = [PlatformState("telegram", "up", SINCE)]
+        ending = True
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()["reasons"]) == (503, ["the gateway is shutting down"])
 
 
 async def test_the_numbers_are_those_of_the_moment() -> None:
@@ -172,8 +197,9 @@ async def test_a_real_store_that_was_made_read_only(home: Path) -> None:
     watched = gateway.watched._replace(write=write)
     async with served(health_app(watched)) as address, client_of(address) as client:
         answer = await client.get("/healthz")
+        ready = await client.get("/readyz")
     store.close()
-    assert answer.status_code == 503
+    assert ready.status_code == 503
     assert answer.json()["store"]["writable"] is False
     assert "\n" not in answer.json()["store"]["error"]
 

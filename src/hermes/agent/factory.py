@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,19 @@ class StandardFactory:
         )
         theirs.__dict__.update({name: getattr(self, name) for name in in_common})
         return theirs
+
+    def renew(self) -> StandardFactory:
+        """Return a factory that reads the settings again. Background processes, subagents and the access of
+        tools to the machine stay the same."""
+        renewed = copy(self)
+        for name in ("settings", "prices", "auxiliary"):
+            renewed.__dict__.pop(name, None)
+        renewed._savers = {}
+        return renewed
+
+    def get_open_auxiliary(self) -> Model | None:
+        """Return the auxiliary model if it was opened."""
+        return self.__dict__.get("auxiliary")
 
     def parts(self) -> AgentComponents:
         return AgentComponents(

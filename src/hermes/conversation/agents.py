@@ -120,6 +120,9 @@ class StandardAgentProvider:
         self._only_models: dict[str, Model] = {}
         self._making = asyncio.Lock()
         self._parts: dict[str, tuple[AgentComponents, Path]] = {}
+        self._retired: list[AgentComponents] = []
+        self._old_models: list[Model] = []
+        """Components and models from before a reload. Turns may still use them, so they are closed at the end."""
 
     @property
     def processes(self) -> BackgroundProcesses:
@@ -153,6 +156,25 @@ class StandardAgentProvider:
                 self._only_models[name] = await asyncio.to_thread(self._standard.make_only_model, name)
             return self._only_models[name]
 
+    async def reload(self) -> None:
+        """Read the settings of the model and the agent again, for agents that are built from now on.
+
+        Running turns keep their model. Raise `HermesError` and change nothing if the new model cannot be used
+        and the old one could.
+        """
+        renewed = self._standard.renew()
+        try:
+            model: Model | None = await asyncio.to_thread(renewed.make_model, NO_WISH)
+        except errors.HermesError:
+            if self._model is not None:
+                raise
+            model = None
+        async with self._making:
+            self._retired += [parts for parts, _ in self._parts.values()]
+            self._old_models += [old for old in (self._model, self._standard.get_open_auxiliary(), *self._only_models.values()) if old]
+            self._parts, self._only_models = {}, {}
+            self._standard, self._model = renewed, model
+
     def _parts_of(self, scope: AgentScope) -> tuple[AgentComponents, Path]:
         has_quota = not (scope.machine or scope.is_owner)
         cache_key = f"{scope.owner} {scope.machine} {scope.room is not None} {has_quota}"
@@ -170,11 +192,11 @@ class StandardAgentProvider:
         self._standard.observe_call = observe
 
     async def close(self) -> None:
-        for parts, _ in self._parts.values():
+        for parts in (*self._retired, *(parts for parts, _ in self._parts.values())):
             if parts.close is not None:
                 await parts.close()
         await self._standard.close()
-        for model in (self._model, *self._only_models.values()):
+        for model in (self._model, *self._only_models.values(), *self._old_models):
             if model is not None:
                 await model.close()
 

@@ -64,6 +64,10 @@ class SessionAgent(LiveSession[StoreT]):
                 self._prepared = prepared
         return prepared
 
+    def renew_agent(self) -> None:
+        """Build the agent again before the next turn. A running turn keeps its agent."""
+        self._prepared = None
+
     async def choose_model(self, name: str) -> Model:
         """Continue with the model `name`. If it cannot be built, raise an error and change nothing."""
         assert self.models is not None

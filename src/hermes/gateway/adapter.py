@@ -143,6 +143,14 @@ class FetchesFiles(Protocol):
         """Fetch the file of an `OfferedFile` that had this reference."""
 
 
+@runtime_checkable
+class Drains(Protocol):
+    """An adapter whose clients wait for an answer in the response to their request."""
+
+    async def drain(self) -> None:
+        """Refuse new requests, and wait until every waiting request is answered."""
+
+
 # The errors of deliveries and connections, each with one line for the log. Adapters raise no others.
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,10 +31,13 @@ from hermes.gateway.inbound.router import Router
 from hermes.gateway.mirror import transcripts
 from hermes.gateway.mirror.sessions_json import IndexFile, is_enabled
 from hermes.gateway.mirror.transcripts import Transcripts
+from hermes.gateway.ops import requests, service_manager
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.ops.status_file import gateway_folder, remove_status, write_status
 from hermes.gateway.outbound.delivery import Delivery
 from hermes.gateway.platform_connections import UP, Connections, PlatformState
+from hermes.gateway.platform_setup import make_adapters as make_adapters
+from hermes.gateway.reload import Reloader
 from hermes.gateway.sessions import handoffs, legacy_routing, reset_scheduler
 from hermes.gateway.sessions.session_lookup import SessionLookup
 from hermes.gateway.settings import GatewaySettings
@@ -48,6 +52,7 @@ log = logging.getLogger(__name__)
 STORE_THREADS = 16
 """Number of threads for store calls. Concurrent calls share a commit, which makes each of them cheaper."""
 STATUS_EVERY_S = 5.0
+STDERR = 2
 DONE_RETENTION_S = 7 * clock.DAY
 """How long processed messages are remembered, so that a message that is delivered again is not processed
 twice."""
@@ -73,20 +78,20 @@ class Gateway:
     def __init__(
         self, db: SessionDB, settings: GatewaySettings, adapters: Mapping[str, Adapter], agents: GatewayAgents
     ) -> None:
-        self.db, self.settings, self.adapters = db, settings, adapters
+        self.db, self.adapters = db, dict(adapters)
         self.began = clock.now()
         home.make_private_folder(gateway_folder())
         pairings = Pairings(gateway_folder())
         pairings.hold_key()
         access = AccessControl(settings, pairings)
-        metrics = GatewayMetrics(list(adapters))
+        metrics = GatewayMetrics(list(dict.fromkeys((*registry.PLATFORMS, *adapters))))
         if isinstance(agents, ObservedAgents):
             agents.observe_calls(metrics.count_call)
-        self.delivery = Delivery(db, adapters, metrics)
-        self.context = GatewayContext(db, settings, adapters, agents, access, metrics, self.delivery)
+        self.delivery = Delivery(db, self.adapters, metrics)
+        self.context = GatewayContext(db, settings, self.adapters, agents, access, metrics, self.delivery)
         self.lookup = SessionLookup(db, settings.keying)
         self.router = Router(self.context, self.lookup)
-        self.connections = Connections(adapters, self.router.receive, self._on_platform_state)
+        self.connections = Connections(self.adapters, self.router.receive, self._on_platform_state)
         self.sessions = db.db_path.parent / "sessions"
         program = read_settings()
         self.context.approval_seconds = program.approvals.timeout_minutes * clock.MINUTE
@@ -100,9 +105,28 @@ class Gateway:
         self.context.notify_chat_changed = self.mirrors[1].touch
         self._background: list[asyncio.Task[None]] = []
         self._mirroring: list[asyncio.Task[None]] = []
+        self._health: asyncio.Task[None] | None = None
+        self._draining = False
         for adapter in adapters.values():
-            if isinstance(adapter, ConversationAdapter):
-                adapter.attach(self.context, self.lookup)
+            self._attach(adapter)
+        self.reloader = Reloader(
+            self.context,
+            self.router,
+            self.lookup,
+            self.connections,
+            self.adapters,
+            self._attach,
+            self._restart_health,
+        )
+
+    @property
+    def settings(self) -> GatewaySettings:
+        """The settings in force. A reload replaces them."""
+        return self.context.settings
+
+    def _attach(self, adapter: Adapter) -> None:
+        if isinstance(adapter, ConversationAdapter):
+            adapter.attach(self.context, self.lookup)
 
     async def start(self) -> None:
         """Resume the unfinished work of the previous process, then connect."""
@@ -121,11 +145,15 @@ class Gateway:
         self._mirroring = [asyncio.create_task(mirror.follow(self._ending)) for mirror in self.mirrors]
         self._start_background(self._update_status())
         self._start_background(self._housekeeping())
-        if self.settings.health_port:
-            self._start_background(self._serve_health())
+        self._restart_health()
+        self._start_background(requests.serve_requests({"reload": self._reload_on_request}))
+        if service_manager.get_watchdog_seconds() is not None:
+            self._start_background(service_manager.feed_watchdog())
 
     async def close(self) -> None:
         """Shut down in order. Unfinished work stays in the store."""
+        self._draining = True
+        service_manager.notify(service_manager.STOPPING)
         self.router.stop_accepting()
         await self.connections.stop_receiving()
         await self.router.close(self.settings.drain_seconds)
@@ -138,6 +166,28 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         remove_status()
+
+    async def reload(self) -> None:
+        """Reload the settings after SIGHUP. A refusal is logged."""
+        with suppress(errors.HermesError):
+            await self._reload_on_request()
+
+    async def _reload_on_request(self) -> dict[str, Any]:
+        service_manager.notify_reloading()
+        try:
+            return (await self.reloader.reload())._asdict()
+        finally:
+            service_manager.notify(service_manager.READY)
+            self._state_changed.set()
+
+    def _restart_health(self) -> None:
+        if self._health is not None:
+            self._health.cancel()
+            self._background.remove(self._health)
+            self._health = None
+        if self.settings.health_port:
+            self._start_background(self._serve_health())
+            self._health = self._background[-1]
 
     def _start_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -190,6 +240,7 @@ class Gateway:
             self._waiting,
             self.context.metrics,
             lambda: asyncio.to_thread(take_readings, self.db, self.context.metrics),
+            lambda: self._draining,
         )
         try:
             await serve(health_app(watched), self.settings.health_host, self.settings.health_port)
@@ -222,6 +273,13 @@ async def run_gateway(settings: GatewaySettings) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stop.set)
+    hung_up, has_terminal = asyncio.Event(), os.isatty(STDERR)
+
+    def on_hangup() -> None:
+        # A closed terminal sends SIGHUP too. Then nobody watches the gateway any more, and it ends.
+        (stop if has_terminal and not os.isatty(STDERR) else hung_up).set()
+
+    loop.add_signal_handler(signal.SIGHUP, on_hangup)
     adapters, broken = make_adapters(settings)
     if not adapters:
         raise no_platform_error(broken)
@@ -230,10 +288,13 @@ async def run_gateway(settings: GatewaySettings) -> None:
     for name, why in broken.items():
         gateway.connections.add_broken(name, why)
     await gateway.start()
+    service_manager.notify(service_manager.READY)
     try:
         await _check_model(agents)
-        await _wait_for_any(stop, gateway.connections.hopeless)
-        log.info("shutting down; running turns have %g seconds to finish", settings.drain_seconds)
+        while await _wait_for_any(stop, gateway.connections.hopeless, hung_up) is hung_up:
+            hung_up.clear()
+            await gateway.reload()
+        log.info("shutting down; running turns have %g seconds to finish", gateway.settings.drain_seconds)
         states = gateway.connections.states.values()
         wrong = {state.name: state.error or state.state for state in states}
     finally:
@@ -241,23 +302,6 @@ async def run_gateway(settings: GatewaySettings) -> None:
         await asyncio.to_thread(db.close)
     if not stop.is_set():
         raise no_platform_error(wrong)
-
-
-def make_adapters(settings: GatewaySettings) -> tuple[dict[str, Adapter], dict[str, str]]:
-    """Create the adapters of the enabled platforms. Also return the error of each platform that failed."""
-    adapters: dict[str, Adapter] = {}
-    broken: dict[str, str] = {}
-    for name, platform in settings.enabled.items():
-        folder = gateway_folder() / name
-        home.make_private_folder(folder)
-        try:
-            adapters[name] = registry.load_adapter(name)(platform, folder)
-        except AdapterError as problem:
-            broken[name] = str(problem)
-        except Exception as problem:  # an SDK error must not affect the other platforms
-            log.error("%s is not connected: %s", name, secrets.redact(repr(problem)), exc_info=True)
-            broken[name] = f"unexpected {type(problem).__name__}"
-    return adapters, broken
 
 
 def no_platform_error(wrong: Mapping[str, str]) -> errors.HermesError:
@@ -273,11 +317,13 @@ async def _check_model(agents: StandardAgentProvider) -> None:
         log.warning("messages cannot be answered: %s", secrets.redact(str(problem)))
 
 
-async def _wait_for_any(*events: asyncio.Event) -> None:
+async def _wait_for_any(*events: asyncio.Event) -> asyncio.Event:
+    """Wait until an event is set, and return the first one that is set."""
     waiting = [asyncio.ensure_future(event.wait()) for event in events]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
+    return next(event for event in events if event.is_set())
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -48,6 +48,10 @@ class AuthFailures:
         self._per_minute, self._observe, self._now, self._most = per_minute, observe, now, most
         self._records: OrderedDict[str, _Record] = OrderedDict()
 
+    def change(self, per_minute: int) -> None:
+        """Allow another number of failures per minute. Recorded failures stay counted."""
+        self._per_minute = per_minute
+
     def get_wait(self, who: str) -> float:
         """Return for how many seconds `who` must wait; 0 if they need not wait."""
         record = self._records.get(make_group(who))

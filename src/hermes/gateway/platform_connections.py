@@ -34,13 +34,34 @@ class Connections:
         """Create the connections. `on_change` is called after each change of state."""
         self._adapters, self._receive, self._tell = adapters, receive, on_change
         self.states = {name: PlatformState(name, "connecting", clock.now()) for name in adapters}
-        self._running: list[asyncio.Task[None]] = []
+        self._running: dict[str, asyncio.Task[None]] = {}
         self.hopeless = asyncio.Event()
         """Set when no platform is connected and none can be until the settings are fixed."""
 
     def open(self) -> None:
-        for name, adapter in self._adapters.items():
-            self._running.append(asyncio.create_task(self._maintain(name, adapter), name=f"platform {name}"))
+        for name in self._adapters:
+            self._start(name)
+
+    def connect(self, name: str) -> None:
+        """Connect a platform that was added or changed while the gateway runs."""
+        self.hopeless.clear()
+        self._set_state(name, "connecting")
+        self._start(name)
+
+    async def disconnect(self, name: str) -> None:
+        """Stop receiving from a platform. Messages can still be sent."""
+        task = self._running.pop(name, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def forget(self, name: str) -> None:
+        """Remove a disconnected platform."""
+        self.states.pop(name, None)
+
+    def _start(self, name: str) -> None:
+        work = self._maintain(name, self._adapters[name])
+        self._running[name] = asyncio.create_task(work, name=f"platform {name}")
 
     def add_broken(self, name: str, why: str) -> None:
         """Register a platform whose adapter could not be created, so that its error is visible."""
@@ -48,9 +69,9 @@ class Connections:
 
     async def stop_receiving(self) -> None:
         """Stop receiving. Messages can still be sent."""
-        for task in self._running:
+        for task in self._running.values():
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     async def close(self) -> None:
         await self.stop_receiving()

@@ -19,6 +19,11 @@ COMMANDS = {
         "show which platforms are connected, who has access, and when conversations reset",
         Access.READS,
     ),
+    "reload": Command(
+        f"{HERE}.reload",
+        "apply changed settings and keys to the running gateway",
+        Access.PERSON,
+    ),
     "setup": Command(
         f"{HERE}.setup",
         "set up a platform: ask for its secret, test the connection and save",

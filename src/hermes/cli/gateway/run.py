@@ -17,7 +17,8 @@ from hermes.gateway import registry
 from hermes.gateway.inbound.access_control import describe_access
 from hermes.gateway.ops.logging_setup import set_up_logs
 from hermes.gateway.ops.status_file import lock_gateway
-from hermes.gateway.settings import GatewaySettings, PlatformSettings, read_gateway_settings
+from hermes.gateway.platform_setup import find_ready
+from hermes.gateway.settings import GatewaySettings, read_gateway_settings
 from hermes.logs import get_logger
 
 _log = get_logger("hermes.gateway")
@@ -35,7 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
     settings = read_gateway_settings()
     if warning := read_settings().warning:
         print_error(warning)
-    ready = _find_ready(settings)
+    ready, problems = find_ready(settings)
+    for name, why in problems.items():
+        print_error(f"{name} is not connected: {why}")
     if not ready and not settings.enabled and not _has_packages():
         raise Refused(f"the gateway is not installed; install it with: {format_install('gateway')}")
     if not ready:
@@ -81,17 +84,3 @@ def _record_start(settings: GatewaySettings) -> None:
             allowed_users=", ".join(sorted(platform.allowed_users)) or None,
             allow_all=platform.allow_all,
         )
-
-
-def _find_ready(settings: GatewaySettings) -> dict[str, PlatformSettings]:
-    """Return the platforms that have all required settings. Report the incomplete ones; the gateway starts
-    without them."""
-    ready = {}
-    for name, platform in settings.enabled.items():
-        if missing := registry.list_missing(name, platform.more):
-            print_error(f"{name} is not connected: set {', '.join(missing)}")
-        elif how := registry.format_install_hint(name):
-            print_error(f"{name} is not connected: it is not installed; install it with: {how}")
-        else:
-            ready[name] = platform
-    return ready

@@ -68,6 +68,9 @@ class ConnectionTable:
     def __len__(self) -> int:
         return len(self._open)
 
+    def change(self, most: int, per_address: int) -> None:
+        self._most, self._per_address = most, per_address
+
     def admit(self, connection: Connection) -> bool:
         """Register a connection. Return False if the limit is reached and no connection can be evicted."""
         address = connection.address
@@ -121,6 +124,9 @@ class BodyPool:
         """Maximum bytes of one holder."""
         self._by_holder: Counter[str] = Counter()
 
+    def change(self, most: int) -> None:
+        self._most, self.share = most, most // 2
+
     def take(self, holder: str, size: int) -> bool:
         if self._used + size > self._most or self._by_holder[holder] + size > self.share:
             return False
@@ -145,6 +151,13 @@ class Guard:
         self.bodies = BodyPool(limits.bodies_mb * MB)
         self.auth_failures = AuthFailures(limits.wrong_keys_per_minute, observe)
 
+    def change(self, limits: Limits) -> None:
+        """Apply other limits to the running servers. Open connections and held bytes stay counted."""
+        self.limits = limits
+        self.connections.change(connection_limit(limits), limits.connections_per_address)
+        self.bodies.change(limits.bodies_mb * MB)
+        self.auth_failures.change(limits.wrong_keys_per_minute)
+
 
 def connection_limit(limits: Limits) -> int:
     """Return the configured number of connections, or fewer if the process has too few file descriptors."""
@@ -162,6 +175,11 @@ def set_limits(limits: Limits, observe: Observe = lambda _platform, _kind: None)
     """Set the limits for servers that start in this event loop from now on. `observe` counts failed
     authentications for the metrics."""
     _guards[asyncio.get_running_loop()] = Guard(limits, observe)
+
+
+def change_limits(limits: Limits) -> None:
+    """Change the limits of the running servers of this event loop."""
+    current_guard().change(limits)
 
 
 def current_guard() -> Guard:

@@ -28,6 +28,12 @@ class AccessControl:
         self._settings, self._pairings, self._now = settings, pairings, now
         self._buckets = TokenBuckets(settings.messages_per_minute)
 
+    def change_settings(self, settings: GatewaySettings) -> None:
+        """Use other settings from now on. Called by a reload."""
+        if settings.messages_per_minute != self._settings.messages_per_minute:
+            self._buckets = TokenBuckets(settings.messages_per_minute)
+        self._settings = settings
+
     def is_admitted(self, source: Source) -> bool:
         """Return whether this person has access: only then do their messages reach the store and the
         model."""

@@ -254,6 +254,11 @@ class Router:
         if mailbox is not None and mailbox.is_idle:
             del self._mailboxes[key]
 
+    def renew_agents(self) -> None:
+        """Build the agents of all chats again before their next turns, because settings changed."""
+        for mailbox in self._mailboxes.values():
+            mailbox.chat.conversation.renew_agent()
+
     async def wake(self, key: str) -> None:
         """Wake the mailbox of a chat."""
         mailbox = self._mailboxes.get(key)

@@ -1,4 +1,7 @@
-"""`/healthz` for supervisors and `/metrics` for Prometheus.
+"""`/healthz` and `/readyz` for supervisors, and `/metrics` for Prometheus.
+
+`/healthz` responds with 200 as long as the process works, because a restart repairs nothing else. `/readyz`
+responds with 503 if the store cannot be written, if a platform is not connected, or if the gateway is shutting down.
 
 Values are collected on request. The store is queried at most once a second, because anyone who reaches the
 port can send requests. The responses contain no user names, no message texts and no local paths.
@@ -25,6 +28,7 @@ from hermes.secrets import redact_line
 
 PATIENCE_S = 5.0
 """Timeout of a store query, in seconds."""
+NOT_CACHED = {"Cache-Control": "no-store"}
 FRESH_S = 1.0
 """How long a query result is reused, in seconds."""
 
@@ -47,6 +51,8 @@ class HealthSources(NamedTuple):
     metrics: GatewayMetrics
     measure: Callable[[], Awaitable[None]] | None = None
     """Takes the readings that are not kept up to date."""
+    is_draining: Callable[[], bool] = lambda: False
+    """Returns whether the gateway is shutting down."""
 
 
 T = TypeVar("T")
@@ -83,7 +89,12 @@ def health_app(sources: HealthSources) -> Starlette:
     async def healthz(_: Request) -> Response:
         trouble, waiting = await asyncio.gather(store_trouble.get(), store_waiting.get())
         report = _make_report(sources, trouble, waiting)
-        return JSONResponse(report, 200 if trouble is None else 503, headers={"Cache-Control": "no-store"})
+        return JSONResponse(report, headers=NOT_CACHED)
+
+    async def readyz(_: Request) -> Response:
+        reasons = _list_obstacles(sources, await store_trouble.get())
+        report = {"ready": not reasons, "reasons": reasons}
+        return JSONResponse(report, 503 if reasons else 200, headers=NOT_CACHED)
 
     async def metrics(_: Request) -> Response:
         await readings.get()
@@ -96,7 +107,8 @@ def health_app(sources: HealthSources) -> Starlette:
         return Response(numbers.render(), headers={"Content-Type": CONTENT_TYPE})
 
     return Starlette(
-        routes=[Route("/healthz", healthz), Route("/metrics", metrics)], exception_handlers=error_handlers()
+        routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)],
+        exception_handlers=error_handlers(),
     )
 
 
@@ -118,6 +130,18 @@ def _make_report(sources: HealthSources, trouble: str | None, waiting: QueueSize
             for platform in platforms
         },
     }
+
+
+def _list_obstacles(sources: HealthSources, trouble: str | None) -> list[str]:
+    """Return why the gateway is not ready, one line for each reason."""
+    reasons = ["the gateway is shutting down"] if sources.is_draining() else []
+    if trouble is not None:
+        reasons.append(f"the store cannot be written: {trouble}")
+    for platform in sources.platforms():
+        if platform.state != UP:
+            error = f" ({redact_line(platform.error)})" if platform.error else ""
+            reasons.append(f"{platform.name}: {platform.state}{error}")
+    return reasons
 
 
 async def _probe_store(sources: HealthSources) -> str | None:

@@ -37,6 +37,13 @@ def set_up_logs(*, verbose: bool = False, as_json: bool = False, secrets: Iterab
     logging.captureWarnings(True)
 
 
+def redact_also(secrets: Iterable[str]) -> None:
+    """Redact these secrets too from now on."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, _RedactingFormatter):
+            handler.formatter.add(secrets)
+
+
 def redact_all(secrets: Iterable[str], text: str) -> str:
     """Return the text with these secrets, and anything else that looks like a secret, redacted."""
     # Literal and URL-encoded.
@@ -53,6 +60,9 @@ class _RedactingFormatter(logging.Formatter):
     def __init__(self, secrets: Iterable[str]) -> None:
         super().__init__()
         self._secrets = frozenset(secrets)
+
+    def add(self, secrets: Iterable[str]) -> None:
+        self._secrets |= frozenset(secrets)
 
     def redact(self, text: str) -> str:
         return redact_all(self._secrets, text)

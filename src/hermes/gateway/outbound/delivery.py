@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -96,6 +96,9 @@ class Delivery:
         self._requested: set[str] = set()
         self._retry_now: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         """For each platform, an event. Setting it makes the waiting deliveries retry at once."""
+        self._in_use: Counter[Adapter] = Counter()
+        """The number of running calls to each adapter."""
+        self._released = asyncio.Event()
         self._closing = self._closed = False
 
     async def post(
@@ -193,6 +196,12 @@ class Delivery:
         self._retry_now[platform].set()
         del self._retry_now[platform]
 
+    async def wait_until_unused(self, adapter: Adapter) -> None:
+        """Wait until no delivery uses the adapter any more."""
+        while self._in_use[adapter]:
+            self._released.clear()
+            await self._released.wait()
+
     async def close(self, seconds: float) -> None:
         """Stop. Running deliveries get `seconds` to finish. Deliveries that wait for a retry stay in the
         outbox."""
@@ -257,6 +266,16 @@ class Delivery:
         """Deliver an entry. Return the seconds to wait before the next attempt, or None to continue with the
         next entry at once."""
         adapter = self._adapters.get(entry.platform)
+        if adapter is None:
+            return await self._try_deliver(entry, adapter, pause)
+        self._in_use[adapter] += 1
+        try:
+            return await self._try_deliver(entry, adapter, pause)
+        finally:
+            self._in_use[adapter] -= 1
+            self._released.set()
+
+    async def _try_deliver(self, entry: OutboxEntry, adapter: Adapter | None, pause: float) -> float | None:
         try:
             if adapter is None:
                 raise Unreachable(f"{entry.platform} is not connected")

@@ -63,6 +63,12 @@ class SessionLookup:
         self._replaced: set[str] = set()
         """Keys of chats that got a new session because the earlier one was moved to the trash."""
 
+    def change_keying(self, keying: Keying) -> None:
+        """Share sessions in another way from now on. Existing chats keep theirs."""
+        self._keying = keying
+        self._keys.clear()
+        self._private.clear()
+
     def is_shared(self, source: Source, key: str | None = None) -> bool:
         """Return whether everybody in the room shares the session.
 

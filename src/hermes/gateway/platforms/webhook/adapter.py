@@ -93,6 +93,7 @@ class Webhook:
         self._waiting: list[WaitingRequest] = []
         self._handing_in: WeakValueDictionary[Source, asyncio.Lock] = WeakValueDictionary()
         self._client: httpx2.AsyncClient | None = None
+        self._draining = False
         self.port: int | None = None
         """The port while the adapter is listening, otherwise None."""
 
@@ -158,6 +159,12 @@ class Webhook:
     async def open_thread(self, to: Source, name: str) -> str | None:
         return None
 
+    async def drain(self) -> None:
+        self._draining = True
+        while self._waiting:
+            await asyncio.wait([request.reply for request in self._waiting])
+            await asyncio.sleep(0)  # let the answered requests end
+
     async def close(self) -> None:
         if self._client is not None:
             await self._client.aclose()
@@ -167,6 +174,8 @@ class Webhook:
         # Do not read the body if the signature is malformed.
         if read_claim(request.headers, clock.now()) is None:
             return _refuse_unauthorised(request)
+        if self._draining:
+            return _json_response(*LOST)
         try:
             body = await _read_body(request)
             understood = await asyncio.to_thread(self._check_request, request, body)

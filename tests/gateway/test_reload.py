@@ -1,0 +1,129 @@
+"""Changed settings and keys take effect in a running gateway process, and no turn is dropped."""
+
+from __future__ import annotations
+
+import json
+import signal
+from contextlib import closing
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from hermes import audit_log
+from tests.gateway.conformance.echo_model import echo, held
+from tests.gateway.conformance.on_telegram import OnTelegram
+from tests.gateway.conformance.stage import until
+from tests.gateway.operated_gateway import OperatedGateway
+from tests.ports import reserve_port
+
+
+def test_settings_take_effect_while_a_turn_runs(operated: OperatedGateway) -> None:
+    ann, bob = operated.telegram.person("Ann"), operated.telegram.person("Bob", known=False)
+    operated.start()
+    assert "Nothing changed." in operated.run("gateway", "reload").stdout
+    operated.say(ann, "hold kiwi")
+    until(lambda: operated.model.asked("kiwi"))
+    operated.say(bob, "may I?")
+    operated.config["platforms"]["telegram"]["allowed_users"].append(bob.id)
+    operated.config["gateway"]["messages_per_minute"] = 30
+    operated.config["model"]["default"] = "other-model"
+    operated.variables["OPENAI_API_KEY"] = "sk-changed"
+    operated.save()
+    done = operated.run("gateway", "reload")
+    assert done.returncode == 0, done.stderr
+    assert "gateway.messages_per_minute: 20 → 30" in done.stdout
+    assert "model.default: large-model → other-model" in done.stdout
+    assert "OPENAI_API_KEY" in done.stdout
+    assert "sk-changed" not in done.stdout
+    assert "platforms.telegram.allowed_users" in done.stdout
+    operated.model.let_go("kiwi")
+    until(lambda: operated.heard(ann) == [held("kiwi")], lambda: operated.log)
+    assert operated.asks(bob, "and now?") == echo("and now?")
+    assert operated.asks(ann, "next") == echo("next")
+    assert operated.model.asked("next")[-1].body["model"] == "other-model"
+    assert operated.log.count("telegram: up") == 1
+    changed = [entry for entry in audit_log.read() if entry["action"] == "gateway.reload"]
+    assert "model.default" in changed[-1]["details"]["changed"]
+
+
+def test_a_broken_configuration_is_refused_and_the_old_one_stays(operated: OperatedGateway) -> None:
+    ann = operated.telegram.person("Ann")
+    operated.start()
+    operated.config["gateway"]["messages_per_minute"] = "many"
+    operated.config["platforms"]["telegram"]["allowed_users"] = []
+    operated.save()
+    done = operated.run("gateway", "reload")
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert "gateway.messages_per_minute" in line
+    assert line.endswith("the old settings stay in force")
+    assert operated.asks(ann, "hello") == echo("hello")
+    operated.config["gateway"]["messages_per_minute"] = 20
+    operated.config["platforms"]["webhook"] = {"enabled": True}  # its secret is missing
+    operated.config["platforms"]["telegram"]["enabled"] = True
+    del operated.variables["TELEGRAM_BOT_TOKEN"]
+    operated.save()
+    done = operated.run("gateway", "reload")
+    assert done.returncode == 1
+    assert "TELEGRAM_BOT_TOKEN" in done.stderr
+    operated.signal(signal.SIGHUP)
+    until(lambda: operated.log.count("reload refused") == 3, lambda: operated.log)
+    assert operated.asks(ann, "again") == echo("again")
+
+
+def test_sighup_connects_and_disconnects_platforms(operated: OperatedGateway) -> None:
+    ann, port = operated.telegram.person("Ann"), reserve_port()
+    operated.config["platforms"]["webhook"] = {"enabled": False, "port": port}
+    operated.variables["WEBHOOK_SECRET"] = "a secret of the webhook"
+    operated.save()
+    operated.start()
+    operated.config["platforms"]["webhook"]["enabled"] = True
+    operated.save()
+    operated.signal(signal.SIGHUP)
+    until(lambda: "webhook: up" in operated.log, lambda: operated.log)
+    assert _post(port) == 401
+    operated.config["platforms"]["webhook"]["enabled"] = False
+    operated.save()
+    done = operated.run("gateway", "reload", "--json")
+    assert json.loads(done.stdout)["platforms"] == {"telegram": "unchanged", "webhook": "disconnected"}
+    assert _post(port) is None
+    platforms = json.loads(operated.run("gateway", "status", "--json").stdout)["platforms"]
+    assert {platform["name"]: platform["state"] for platform in platforms} == {
+        "telegram": "up",
+        "webhook": None,
+    }
+    assert operated.asks(ann, "hello") == echo("hello")
+
+
+def test_a_changed_platform_reconnects_and_the_running_turn_is_answered(operated: OperatedGateway) -> None:
+    ann = operated.telegram.person("Ann")
+    operated.start()
+    operated.say(ann, "hold kiwi")
+    until(lambda: operated.model.asked("kiwi"))
+    with closing(OnTelegram()) as other:
+        _, eve = other.person("Ann"), other.person("Eve")
+        operated.config["platforms"]["telegram"]["base_url"] = other.environment["TELEGRAM_BASE_URL"]
+        operated.save()
+        done = operated.run("gateway", "reload")
+        assert "telegram: reconnected" in done.stdout, done.stderr
+        until(lambda: operated.log.count("telegram: up") == 2, lambda: operated.log)
+        other.say(eve, other.dm(eve), "hello")
+        until(lambda: other.heard(other.dm(eve)) == [echo("hello")], lambda: operated.log)
+        operated.model.let_go("kiwi")
+        # The answer goes where the platform is now.
+        until(lambda: other.heard(other.dm(ann)) == [held("kiwi")], lambda: operated.log)
+
+
+def test_without_a_gateway_reload_says_so(operated: OperatedGateway) -> None:
+    done = operated.run("gateway", "reload")
+    assert done.returncode == 1
+    assert done.stderr == "hermes: the gateway is not running; start it with `hermes gateway run`\n"
+
+
+def _post(port: int) -> int | None:
+    try:
+        return int(urlopen(Request(f"http://127.0.0.1:{port}/webhook", b"{}"), timeout=10).status)
+    except HTTPError as problem:
+        problem.close()
+        return problem.code
+    except OSError:
+        return None
