@@ -8,8 +8,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from hermes import caller, clock, home
 from hermes.logs import get_logger
 
 NAME = "audit.log"
-OLDER = "audit.log.1"
 LARGEST = 5_000_000
-"""Maximum size of the log in bytes. A full log is renamed to `audit.log.1`, replacing an older file of that
-name."""
+"""Maximum size of the log in bytes. A full log is renamed to `audit.log.1`, that to `audit.log.2`, and so on."""
+OLDER_FILES = 5
+"""Number of full logs that are kept."""
 LONGEST_VALUE = 2_000
 
 _log = get_logger(__name__)
@@ -59,9 +60,60 @@ def record(action: str, **details: str | int | bool | None) -> None:
 def read(limit: int | None = None) -> list[dict[str, Any]]:
     """Return the last `limit` entries, oldest first, or all entries if `limit` is None. Invalid lines are
     skipped."""
-    files = [get_path().with_name(OLDER), get_path()]
-    entries = [entry for file in files for entry in _read_entries(file)]
+    entries: list[dict[str, Any]] = []
+    for file in (get_path(), *_list_older()):
+        entries[:0] = _read_entries(file)
+        if limit is not None and len(entries) >= limit:
+            break
     return entries if limit is None else entries[-limit:]
+
+
+def follow() -> Iterator[dict[str, Any] | None]:
+    """Yield the entries that are recorded from now on, and None whenever there is no further one yet."""
+    file, descriptor, rest = get_path(), _open_at_end(get_path()), b""
+    try:
+        while True:
+            added = b"" if descriptor is None else os.read(descriptor, 65_536)
+            *lines, rest = (rest + added).split(b"\n")
+            yield from _parse_lines(lines)
+            if added:
+                continue
+            yield None
+            if descriptor is None or not _is_same(descriptor, file):  # the log was renamed, or is new
+                if descriptor is not None and os.fstat(descriptor).st_size > os.lseek(
+                    descriptor, 0, os.SEEK_CUR
+                ):
+                    continue  # an entry was added before the renaming
+                fresh = _open_at_end(file, at_end=False)
+                if fresh is not None:
+                    if descriptor is not None:
+                        os.close(descriptor)
+                    descriptor, rest = fresh, b""
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _open_at_end(file: Path, *, at_end: bool = True) -> int | None:
+    try:
+        descriptor = home.open_private_file(file, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    if at_end:
+        os.lseek(descriptor, 0, os.SEEK_END)
+    return descriptor
+
+
+def _is_same(descriptor: int, file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(file, follow_symlinks=False))
+    except FileNotFoundError:
+        return True  # the next entry creates the file
+
+
+def _list_older() -> list[Path]:
+    """Return the paths of full logs, newest first."""
+    return [get_path().with_name(f"{NAME}.{number}") for number in range(1, OLDER_FILES + 1)]
 
 
 def _shorten(value: str | int | bool | None) -> str | int | bool | None:
@@ -81,16 +133,26 @@ def _open_for_append(file: Path) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), os.stat(file, follow_symlinks=False)):
-                    os.replace(file, file.with_name(OLDER))
+                    _rename_all(file)
         finally:
             os.close(descriptor)
 
 
-def _read_entries(file: Path) -> Iterator[dict[str, Any]]:
+def _rename_all(file: Path) -> None:
+    older = [file, *_list_older()]
+    for newer, place in reversed(list(pairwise(older))):
+        with suppress(FileNotFoundError):
+            os.replace(newer, place)
+
+
+def _read_entries(file: Path) -> list[dict[str, Any]]:
     try:
-        lines = file.read_bytes().splitlines()
+        return list(_parse_lines(file.read_bytes().splitlines()))
     except FileNotFoundError:
-        return
+        return []
+
+
+def _parse_lines(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
         with suppress(ValueError, RecursionError):
             entry = json.loads(line)

@@ -1,17 +1,25 @@
-"""`hermes audit`: show the changes of settings, keys and people recorded in `<home>/audit.log`."""
+"""`hermes audit`: show the entries of `<home>/audit.log`: changes of settings, keys and access, and who was
+admitted, refused and blocked."""
 
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
+from time import sleep
 from typing import Any
 
 from hermes import audit_log
 from hermes.cli.command import Words, add_json_option, parse_row_count
 from hermes.cli.exit_codes import DONE
+from hermes.cli.io.json_fields import select_fields
 from hermes.cli.io.output import print_json, print_lines
-from hermes.text import make_printable
+from hermes.text import escape_json, make_printable
 
 LIMIT = 50
+LOOK_EVERY_S = 0.25
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -19,10 +27,13 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.add_argument(
         "--limit", type=parse_row_count, default=LIMIT, metavar="N", help=f"how many of the newest ({LIMIT})"
     )
+    parser.add_argument("--follow", action="store_true", help="also print new entries, until Ctrl-C")
     add_json_option(parser, ("time", "action", "details", "pid", "by_tool", "tty"))
 
 
 def show_audit(arguments: argparse.Namespace) -> int:
+    if arguments.follow:
+        return _follow(arguments)
     entries = audit_log.read(arguments.limit)
     if arguments.json:
         print_json(entries, arguments.json)
@@ -30,6 +41,22 @@ def show_audit(arguments: argparse.Namespace) -> int:
         print_lines([f"Nothing is recorded in {make_printable(str(audit_log.get_path()))} yet."])
     else:
         print_lines(make_printable(format_entry(entry)) for entry in entries)
+    return DONE
+
+
+def _follow(arguments: argparse.Namespace) -> int:
+    """Print the newest entries, then each new one. With `--json`, an entry is one line."""
+    following = audit_log.follow()
+    next(following)  # it begins here: an entry that is recorded now is not missed
+    first: Iterator[dict[str, Any] | None] = iter(audit_log.read(arguments.limit))
+    with suppress(KeyboardInterrupt):
+        for entry in chain(first, following):
+            if entry is None:
+                sleep(LOOK_EVERY_S)
+            elif arguments.json:
+                print_lines([escape_json(json.dumps(select_fields(entry, arguments.json)))])
+            else:
+                print_lines([make_printable(format_entry(entry))])
     return DONE
 
 

@@ -87,6 +87,7 @@ class Gateway:
         metrics = GatewayMetrics(list(dict.fromkeys((*registry.PLATFORMS, *adapters))))
         if isinstance(agents, ObservedAgents):
             agents.observe_calls(metrics.count_call)
+        access.on_wrong_code = lambda platform: metrics.auth_failures.add(platform, "code")
         self.delivery = Delivery(db, self.adapters, metrics)
         self.context = GatewayContext(db, settings, self.adapters, agents, access, metrics, self.delivery)
         self.lookup = SessionLookup(db, settings.keying)
@@ -146,7 +147,7 @@ class Gateway:
         self._start_background(self._update_status())
         self._start_background(self._housekeeping())
         self._restart_health()
-        self._start_background(requests.serve_requests({"reload": self._reload_on_request}))
+        self._start_background(requests.serve_requests(self._request_handlers()))
         if service_manager.get_watchdog_seconds() is not None:
             self._start_background(service_manager.feed_watchdog())
 
@@ -179,6 +180,22 @@ class Gateway:
         finally:
             service_manager.notify(service_manager.READY)
             self._state_changed.set()
+
+    def _request_handlers(self) -> requests.Handlers:
+        """Return the actions that commands can request, by name."""
+        return {
+            "reload": self._reload_on_request,
+            "blocked": self._stop_blocked,
+            "outbox": self._take_up_outbox,
+        }
+
+    async def _take_up_outbox(self) -> dict[str, Any]:
+        """Deliver entries that a command has queued again."""
+        await self.delivery.take_up()
+        return {}
+
+    async def _stop_blocked(self) -> dict[str, Any]:
+        return {"stopped": await self.router.stop_blocked()}
 
     def _restart_health(self) -> None:
         if self._health is not None:

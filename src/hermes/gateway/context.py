@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hermes import clock
+from hermes import audit_log, clock
 from hermes.conversation.agents import AgentProvider
 from hermes.gateway.adapter import Adapter
+from hermes.gateway.inbound_events import Source
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.outbound.delivery import Delivery
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
@@ -51,11 +52,14 @@ class GatewayContext:
     def platform(self, name: str) -> PlatformSettings:
         return self.settings.platforms.get(name) or PlatformSettings(name)
 
-    def store_setting(self, key: str, value: object) -> None:
-        """Write a platform setting to config.yaml, by its dotted path. The setting takes effect at once."""
+    def store_setting(self, key: str, value: object, by: Source | None = None) -> None:
+        """Write a platform setting to config.yaml, by its dotted path. The setting takes effect at once. `by`
+        is the person who changed it in a chat."""
         from hermes.config import config_file
 
         config_file.change(key, value)
+        if by is not None:
+            audit_log.record("chat.setting", key=key, platform=by.platform, user=by.participant)
         _, name, field = key.split(".")
         fields: dict[str, Any] = {field: value}
         changed = self.platform(name).replace(**fields)

@@ -24,6 +24,11 @@ COMMANDS = {
         "apply changed settings and keys to the running gateway",
         Access.PERSON,
     ),
+    "outbox": Command(
+        f"{HERE}.outbox", "list, resend or drop messages that were not delivered", Access.READS
+    ),
+    "block": Command(f"{HERE}.block:define_block", "give a person no more answers", Access.PERSON, ("list",)),
+    "unblock": Command(f"{HERE}.block:define_unblock", "remove the block of a person", Access.PERSON),
     "setup": Command(
         f"{HERE}.setup",
         "set up a platform: ask for its secret, test the connection and save",

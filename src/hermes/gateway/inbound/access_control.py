@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from hermes import clock
 from hermes.errors import HermesError
+from hermes.gateway.inbound.access_log import AccessLog
 from hermes.gateway.inbound.pairing import Paired, Pairings, find_code
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.rate_limit import TokenBuckets
@@ -27,6 +28,9 @@ class AccessControl:
     ) -> None:
         self._settings, self._pairings, self._now = settings, pairings, now
         self._buckets = TokenBuckets(settings.messages_per_minute)
+        self._access_log = AccessLog()
+        self.on_wrong_code: Callable[[str], None] = lambda platform: None
+        """Called with the platform after a wrong pairing code."""
 
     def change_settings(self, settings: GatewaySettings) -> None:
         """Use other settings from now on. Called by a reload."""
@@ -34,24 +38,45 @@ class AccessControl:
             self._buckets = TokenBuckets(settings.messages_per_minute)
         self._settings = settings
 
+    def admit(self, source: Source) -> bool:
+        """Return whether this person has access, and record the outcome in the audit log."""
+        reason = self._find_reason(source)
+        if reason is not None:
+            self._access_log.record("access.admitted", source, reason)
+        elif not source.is_bot:
+            why = "blocked" if self.is_blocked(source) else "no access"
+            self._access_log.record("access.refused", source, why)
+        return reason is not None
+
     def is_admitted(self, source: Source) -> bool:
         """Return whether this person has access: only then do their messages reach the store and the
         model."""
+        return self._find_reason(source) is not None
+
+    def is_blocked(self, source: Source) -> bool:
+        """Return whether an operator blocked this person. A blocked person gets no answer, whatever other
+        access they have."""
+        return _is_among(self._pairings.list_blocked_users(source.platform), source)
+
+    def _find_reason(self, source: Source) -> str | None:
+        """Return why this person has access, or None if they have none."""
         platform = self._settings.platforms.get(source.platform)
-        if platform is None or source.is_bot:
-            return False
-        if platform.allow_all or _has_shared_secret(source.platform):
-            return True
-        return (
-            _is_among(platform.allowed_users, source)
-            or _is_among(platform.owners, source)
-            or any(self._pairings.is_paired(source.platform, user_id) for user_id in _user_ids(source))
-        )
+        if platform is None or source.is_bot or self.is_blocked(source):
+            return None
+        if _has_shared_secret(source.platform):
+            return "shared secret"
+        if _is_among(platform.owners, source):
+            return "owners"
+        if _is_among(platform.allowed_users, source):
+            return "allowed_users"
+        if any(self._pairings.is_paired(source.platform, user_id) for user_id in _user_ids(source)):
+            return "paired"
+        return "allow_all" if platform.allow_all else None
 
     def is_owner(self, source: Source) -> bool:
         """Return whether the person owns the machine and may use its tools and memory."""
         platform = self._settings.platforms.get(source.platform)
-        if platform is None or source.is_bot:
+        if platform is None or source.is_bot or self.is_blocked(source):
             return False
         if _is_among(platform.owners, source) or (
             EVERYBODY in platform.owners and _has_shared_secret(source.platform)
@@ -80,14 +105,16 @@ class AccessControl:
             or _has_shared_secret(source.platform)
         ):
             return None
-        if source.platform not in self._settings.platforms:
+        if source.platform not in self._settings.platforms or self.is_blocked(source):
             return None
         code = find_code(text, alone=not self.is_admitted(source))
         if code is None:
             return None
         try:
             name = source.handle or source.user_name
-            return self._pairings.try_code(source.platform, source.user_id, name, code)
+            return self._pairings.try_code(
+                source.platform, source.user_id, name, code, on_wrong=self.on_wrong_code
+            )
         except HermesError as problem:  # a stranger's message must not cause a failure
             _log.error("a pairing code could not be checked: %s", problem)
             return None

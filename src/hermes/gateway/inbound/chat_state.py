@@ -240,7 +240,7 @@ class Chat:
             self,
             context.settings,
             context.adapters,
-            context.store_setting,
+            partial(context.store_setting, by=source),
             open_topics(context.db, source),
             self.resets.next_reset_at,
             context.access.is_owner(source),
@@ -260,7 +260,12 @@ class Chat:
         reply: bool = False,
         silent: bool = False,
     ) -> Callable[[], Awaitable[bool]]:
-        """Return a function that posts a message. If the store fails, the function can be called again."""
+        """Return a function that posts a message. If the store fails, the function can be called again.
+
+        Nothing is posted to a person who was blocked while the turn ran.
+        """
+        if self._context.access.is_blocked(self.source):
+            return _post_nothing
         message = OutgoingMessage(self.source, text, self.reply_to if reply else None, silent, edits)
         return partial(self._context.delivery.post, self.key, message, idempotency_key, self.session_id)
 
@@ -286,3 +291,7 @@ class Chat:
         """The id of the message to reply to in a group, so that people see whom the answer is for. None in a
         private chat."""
         return None if self.source.chat_type == "dm" else self.source.message_id
+
+
+async def _post_nothing() -> bool:
+    return False

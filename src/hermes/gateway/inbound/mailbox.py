@@ -247,6 +247,10 @@ class Mailbox:
             await asyncio.to_thread(inbox.fail, entry.id, str(problem), entry.epoch)
             return None
         self.chat.source = event.source
+        if self._context.access.is_blocked(event.source):  # blocked after the message was accepted
+            await asyncio.to_thread(inbox.fail, entry.id, "the person is blocked", entry.epoch)
+            await asyncio.to_thread(received_files.remove_files, event)
+            return None
         if not entry.again or ours or not await self._is_hopeless(entry):
             return event
         await self._worker.persist(self.chat.prepare_post(GIVEN_UP, f"inbox:{entry.id}:given-up"))

@@ -17,6 +17,7 @@ import json
 import re
 import secrets
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +38,8 @@ MOST_CODES = 5
 takes time."""
 TRIES = 5
 """Maximum number of wrong codes of one person in an hour. Further codes are refused without a check."""
+PAUSES_S = (0, 0, 0, 10, 60)
+"""Seconds that a person must wait after this many wrong codes. An earlier code is refused without a check."""
 
 _log = get_logger(__name__)
 
@@ -51,6 +54,15 @@ class Paired(NamedTuple):
     since: float
 
 
+class Blocked(NamedTuple):
+    """A person who gets no answer, whatever other access they have."""
+
+    platform: str
+    user: str
+    """The id or the handle of the person."""
+    since: float
+
+
 class _PairingFile(NamedTuple):
     """The content of the pairing file."""
 
@@ -58,6 +70,7 @@ class _PairingFile(NamedTuple):
     people: list[Paired]
     revision: int = 0
     """Increases with each change, so that an older copy of the file is recognised."""
+    blocked: tuple[Blocked, ...] = ()
 
 
 _NOTHING = _PairingFile([], [])
@@ -74,6 +87,8 @@ class Pairings:
         self._reported: object = None
         self._lock = threading.Lock()
         self._wrong = RecentEvents(clock.HOUR)
+        self._last_wrong: OrderedDict[str, float] = OrderedDict()
+        self._blocked_users: tuple[_PairingFile | None, dict[str, frozenset[str]]] = (None, {})
 
     def make_code(self, platform: str | None = None, *, owner: bool = False, minutes: float = MINUTES) -> str:
         """Create a code for `platform`, or for any platform if None. Only a digest of the code is stored."""
@@ -94,20 +109,30 @@ class Pairings:
         audit_log.record("pairing.code", platform=platform, owner=owner, minutes=int(minutes))
         return code
 
-    def try_code(self, platform: str, user_id: str, user_name: str | None, code: str) -> Paired | None:
+    def try_code(
+        self,
+        platform: str,
+        user_id: str,
+        user_name: str | None,
+        code: str,
+        on_wrong: Callable[[str], None] = lambda platform: None,
+    ) -> Paired | None:
         """Grant access to a person who sent a valid code. Return None if the code is wrong or expired, or if
-        the person has sent too many wrong codes."""
+        the person has sent too many wrong codes. `on_wrong` is called with the platform after a wrong
+        code."""
         now, person = self._now(), f"{platform}:{user_id}"
         if not self._valid_codes(self._read()):
             return None
         with lock_private_folder(self._folder):
-            if self._wrong.count(person, now) >= TRIES:
+            if not self._can_try(person, now):
+                on_wrong(platform)
                 return None
             file = self._read()
             good = self._valid_codes(file)
             right = next((entry for entry in good if _matches_code(entry, platform, code)), None)
             if right is None:
-                self._wrong.add(person, now)
+                self._count_wrong(platform, user_id, now)
+                on_wrong(platform)
                 return None
             before = _find_person(file.people, platform, user_id)
             is_owner = right["owner"] or (before is not None and before.owner)
@@ -117,6 +142,24 @@ class Pairings:
             self._write(file._replace(codes=codes, people=[*people, paired]))
         _record("pairing.used", paired)
         return paired
+
+    def _can_try(self, person: str, now: float) -> bool:
+        """Return whether a code of this person is checked. The more wrong codes, the longer the pause."""
+        wrong = self._wrong.count(person, now)
+        if wrong >= TRIES:
+            return False
+        passed = now - self._last_wrong.get(person, 0.0)
+        return not 0 <= passed < PAUSES_S[wrong]
+
+    def _count_wrong(self, platform: str, user_id: str, now: float) -> None:
+        person = f"{platform}:{user_id}"
+        self._wrong.add(person, now)
+        self._last_wrong[person] = now
+        if len(self._last_wrong) > clock.MOST_REMEMBERED:
+            self._last_wrong.popitem(last=False)
+        times = self._wrong.count(person, now)
+        _log.warning("wrong pairing code from %s, number %d in an hour", person, times)
+        audit_log.record("pairing.wrong", platform=platform, user=user_id, times=times)
 
     def is_paired(self, platform: str, user_id: str) -> bool:
         return _find_person(self._current().people, platform, user_id) is not None
@@ -156,19 +199,64 @@ class Pairings:
     def revoke(self, platform: str, user: str) -> list[Paired]:
         """Revoke the access of the people whose id or name is `user`. Return these people."""
         caller.refuse_tool("only a person can revoke access")
-        name = user.removeprefix("@").lower()
         with lock_private_folder(self._folder):
             file = self._read()
-            people = [person for person in file.people if person.platform == platform]
-            revoked = [person for person in people if person.user_id == user]
-            revoked = revoked or [
-                person for person in people if (person.user_name or "").removeprefix("@").lower() == name
-            ]
+            person = _find_person(file.people, platform, user)
+            revoked = [person] if person else _find_named(file.people, platform, user)
             if revoked:
                 self._write(file._replace(people=[person for person in file.people if person not in revoked]))
         for person in revoked:
             _record("pairing.revoked", person)
         return revoked
+
+    def block(self, platform: str, user: str) -> list[Blocked]:
+        """Block a person by id or handle. If the handle is that of a paired person, also block the id, because
+        a handle can be changed. Return the new entries."""
+        caller.refuse_tool("only a person can block people")
+        with lock_private_folder(self._folder):
+            file = self._read()
+            users = [user, *(person.user_id for person in _find_named(file.people, platform, user))]
+            known = {(entry.platform, entry.user) for entry in file.blocked}
+            fresh = [name for name in dict.fromkeys(users) if (platform, name) not in known]
+            added = [Blocked(platform, name, self._now()) for name in fresh]
+            if added:
+                self._write(file._replace(blocked=(*file.blocked, *added)))
+        for entry in added:
+            audit_log.record("access.blocked", platform=platform, user=entry.user)
+        return added
+
+    def unblock(self, platform: str, user: str) -> list[Blocked]:
+        """Remove the block of a person, by id or handle. Return the removed entries."""
+        caller.refuse_tool("only a person can unblock people")
+        with lock_private_folder(self._folder):
+            file = self._read()
+            users = {user, *(person.user_id for person in _find_named(file.people, platform, user))}
+            names = {name.removeprefix("@").lower() for name in users}
+            removed = [
+                entry
+                for entry in file.blocked
+                if entry.platform == platform and entry.user.removeprefix("@").lower() in names
+            ]
+            if removed:
+                self._write(
+                    file._replace(blocked=tuple(entry for entry in file.blocked if entry not in removed))
+                )
+        for entry in removed:
+            audit_log.record("access.unblocked", platform=platform, user=entry.user)
+        return removed
+
+    def list_blocked(self) -> list[Blocked]:
+        return list(self._read().blocked)
+
+    def list_blocked_users(self, platform: str) -> frozenset[str]:
+        """Return the ids and handles of the people who are blocked on a platform."""
+        file = self._current()
+        if self._blocked_users[0] is not file:
+            by_platform: dict[str, set[str]] = {}
+            for entry in file.blocked:
+                by_platform.setdefault(entry.platform, set()).add(entry.user)
+            self._blocked_users = file, {name: frozenset(users) for name, users in by_platform.items()}
+        return self._blocked_users[1].get(platform, frozenset())
 
     def adopt_unsealed(self) -> list[Paired] | None:
         """Seal the file of an older version, once. Return its people, or None if there is nothing to adopt.
@@ -198,7 +286,8 @@ class Pairings:
         with lock_private_folder(self._folder):
             if _parse_file(self._load()).people != people:
                 raise errors.HermesError(f"{self._file} was changed in the meantime; check it and try again")
-            self._write(_PairingFile([], people))
+            blocked = _parse_file(self._load()).blocked
+            self._write(_PairingFile([], people, blocked=blocked))
         audit_log.record("pairing.accepted", people=_describe_people(people))
 
     # ------------------------------------------------------------ the file
@@ -274,6 +363,8 @@ class Pairings:
             "people": [person._asdict() for person in file.people],
             "revision": revision,
         }
+        if file.blocked:
+            content["blocked"] = [entry._asdict() for entry in file.blocked]
         content["seal"] = self._seal.compute(content)
         replace_file(self._file, json.dumps(content, indent=2).encode() + b"\n")
         with self._lock:  # no other process writes while the folder is locked
@@ -310,13 +401,24 @@ def _find_person(people: list[Paired], platform: str, user_id: str) -> Paired | 
     )
 
 
+def _find_named(people: list[Paired], platform: str, name: str) -> list[Paired]:
+    """Return the people with this handle or name."""
+    wanted = name.removeprefix("@").lower()
+    return [
+        person
+        for person in people
+        if person.platform == platform and (person.user_name or "").removeprefix("@").lower() == wanted
+    ]
+
+
 def _parse_file(content: dict[str, Any]) -> _PairingFile:
     people = [Paired(**person) for person in content["people"]]
     codes: list[dict[str, Any]] = [
         {name: code[name] for name in ("digest", "salt", "platform", "owner", "until")}
         for code in content["codes"]
     ]
-    return _PairingFile(codes, people, int(content.get("revision", 0)))
+    blocked = tuple(Blocked(**entry) for entry in content.get("blocked", ()))
+    return _PairingFile(codes, people, int(content.get("revision", 0)), blocked)
 
 
 def _record(action: str, person: Paired) -> None:

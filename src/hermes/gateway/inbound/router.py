@@ -83,7 +83,7 @@ class Router:
         source = event.source
         if await asyncio.to_thread(self._context.access.try_pairing, source, event.text) is not None:
             return await self._welcome(source)
-        if not self._context.access.is_admitted(source):
+        if not self._context.access.admit(source):
             return Receipt("unauthorised")  # a stranger gets no reply, and nothing of the message is stored
         if not event.text.strip() and not offered:
             return Receipt("ignored")
@@ -253,6 +253,14 @@ class Router:
         mailbox = self._mailboxes.get(key)
         if mailbox is not None and mailbox.is_idle:
             del self._mailboxes[key]
+
+    async def stop_blocked(self) -> int:
+        """Stop the running turns of blocked people. Return the number of turns."""
+        working = [mailbox for mailbox in self._mailboxes.values() if mailbox.is_working]
+        blocked = [mailbox for mailbox in working if self._context.access.is_blocked(mailbox.chat.source)]
+        for mailbox in blocked:
+            mailbox.chat.conversation.stop()
+        return len(blocked)
 
     def renew_agents(self) -> None:
         """Build the agents of all chats again before their next turns, because settings changed."""

@@ -188,8 +188,14 @@ class Delivery:
         )
         for entry in doubtful:
             await self._report_unknown(entry)
-        for key in dict.fromkeys(entry.session_key for entry in await asyncio.to_thread(outbox.list_waiting)):
-            self.wake(key)
+        await self.take_up()
+
+    async def take_up(self) -> None:
+        """Resume the waiting deliveries of all chats, and retry at once."""
+        for entry in await asyncio.to_thread(self._db.outbox.list_waiting):
+            self.wake(entry.session_key)
+        for platform in list(self._retry_now):
+            self.retry_now(platform)
 
     def retry_now(self, platform: str) -> None:
         """Retry the waiting deliveries of a platform at once. Called when the platform is connected again."""

@@ -27,6 +27,8 @@ from hermes.store.engine import Access, Row, Writer
 from hermes.store.processes import identify_process, is_gone
 from hermes.store.sessions.sessions import check_new_source, check_source
 
+ATTEMPTS = "attempts"
+"""Key in the stored payload that counts failed attempts."""
 ELSEWHERE_S = 10 * clock.MINUTE
 """How long a delivery by a process on another host counts as in progress. This host cannot check whether that
 process is running."""
@@ -67,6 +69,17 @@ SETTLE = "UPDATE outbox SET state = ?, error = NULL, changed_at = ? WHERE id = ?
 # The text is in the conversation; the key stays, so that the message is not queued again.
 DROP = """UPDATE outbox SET state = 'failed', error = ?, payload_json = '{}', changed_at = ?
     WHERE session_key = ? AND state <> 'sent' AND state = 'queued' RETURNING idempotency_key"""
+PAYLOAD = "SELECT payload_json FROM outbox WHERE id = ?"
+COUNT_ATTEMPT = "UPDATE outbox SET payload_json = ? WHERE id = ?"
+# Entries that are not delivered, for operators. An entry without a payload was stopped by the person.
+OPEN = " ".join(
+    (ENTRIES, "WHERE state <> 'sent' AND payload_json <> '{}' AND (? IS NULL OR state = ?) ORDER BY id")
+)
+REQUEUE = "UPDATE outbox SET state = 'queued', changed_at = ? WHERE id = ? AND state IN ('unknown', 'failed')"
+# A dropped entry keeps its idempotency key, so that the same message is not posted again.
+DROP_ONE = """UPDATE outbox SET state = 'sent', error = ?, payload_json = '{}', changed_at = ?
+    WHERE id = ? AND state IN ('queued', 'unknown', 'failed')"""
+DROPPED = "dropped by an operator"
 FORGET = "DELETE FROM outbox WHERE state IN ('sent', 'unknown', 'failed') AND changed_at < ?"
 
 
@@ -85,6 +98,8 @@ class OutboxEntry(NamedTuple):
     error: str | None
     created_at: float
     changed_at: float
+    attempts: int = 0
+    """How often the entry was sent in vain."""
 
 
 class Outbox:
@@ -149,7 +164,16 @@ class Outbox:
         otherwise it is given up. Only the process that is sending the entry may call this."""
         why = require_text("error", error)[:LONGEST_ERROR]
         values = ("queued" if retry else "failed", why, clock.now(), entry_id, _identify_sender())
-        return self._engine.write(lambda writer: writer.run(NOT_SENT, *values) > 0 or writer.repeating)
+
+        def work(writer: Writer) -> bool:
+            if not writer.run(NOT_SENT, *values):
+                return writer.repeating
+            payload = decode_document(writer.value(PAYLOAD, entry_id))
+            payload[ATTEMPTS] = payload.get(ATTEMPTS, 0) + 1
+            writer.run(COUNT_ATTEMPT, encode_document("payload", payload), entry_id)
+            return True
+
+        return self._engine.write(work)
 
     def mark_doubtful(self, entry_id: int) -> bool:
         """Set the state of an entry to `unknown`, because the platform did not respond. Only the process that
@@ -218,6 +242,21 @@ class Outbox:
         with self._engine.read() as reader:
             return {str(state): int(count) for state, count in reader.rows(COUNT_BY_STATE)}
 
+    def list_open(self, state: str | None = None) -> list[OutboxEntry]:
+        """Return the entries that are not delivered, or those in the state `state`, oldest first."""
+        with self._engine.read() as reader:
+            return [_make_entry(row) for row in reader.rows(OPEN, state, state)]
+
+    def requeue(self, entry_id: int) -> bool:
+        """Queue an entry again that was given up, or whose delivery is unknown."""
+        values = (clock.now(), entry_id)
+        return self._engine.write(lambda writer: writer.run(REQUEUE, *values) > 0 or writer.repeating)
+
+    def drop(self, entry_id: int) -> bool:
+        """Give an entry up and delete its text. Return False if it is being sent or was sent."""
+        values = (DROPPED, clock.now(), entry_id)
+        return self._engine.write(lambda writer: writer.run(DROP_ONE, *values) > 0 or writer.repeating)
+
     def forget_sent(self, older_than_seconds: float) -> int:
         """Delete old entries that were sent or given up, or whose state is unknown. Return their number.
         Their idempotency keys can then be used again."""
@@ -238,4 +277,6 @@ def _is_sender_gone(row: Row, at: float) -> bool:
 
 def _make_entry(row: Row) -> OutboxEntry:
     error = None if row[6] == "sending" else row[9]
-    return OutboxEntry._make((*row[:5], decode_document(row[5]), *row[6:9], error, *row[10:]))
+    payload = decode_document(row[5])
+    attempts = payload.pop(ATTEMPTS, 0)
+    return OutboxEntry._make((*row[:5], payload, *row[6:9], error, *row[10:], attempts))

@@ -1,0 +1,43 @@
+"""Records in the audit log who was admitted and who was refused.
+
+Strangers decide how many messages arrive, so they must not be able to fill the log: a person is recorded once an
+hour for each outcome, and at most `MOST_PER_HOUR` entries are written in an hour. Further ones are counted.
+"""
+
+from __future__ import annotations
+
+from hermes import audit_log, clock
+from hermes.clock import RecentEvents
+from hermes.gateway.inbound_events import Source
+
+MOST_PER_HOUR = 500
+
+
+class AccessLog:
+    def __init__(self) -> None:
+        self._recent = RecentEvents(clock.HOUR)
+        self._hour, self._written, self._omitted = 0, 0, 0
+
+    def record(self, action: str, source: Source, reason: str) -> None:
+        """Record an outcome for the person of `source`. No text of the message is recorded."""
+        now = clock.now()
+        person = f"{action} {reason} {source.platform}:{source.participant or source.chat_id}"
+        if self._recent.count(person, now):
+            return
+        self._recent.add(person, now)
+        if int(now // clock.HOUR) != self._hour:
+            self._hour, self._written = int(now // clock.HOUR), 0
+        if self._written >= MOST_PER_HOUR:
+            self._omitted += 1
+            return
+        self._written += 1
+        omitted, self._omitted = self._omitted, 0
+        audit_log.record(
+            action,
+            platform=source.platform,
+            user=source.participant or source.chat_id,
+            user_name=source.handle or source.user_name,
+            chat_type=source.chat_type,
+            reason=reason,
+            **({"omitted_before": omitted} if omitted else {}),
+        )
