@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -78,6 +79,53 @@ def test_a_full_file_becomes_the_older_one(home: Path) -> None:
     assert [entry["action"] for entry in entries(home)] == ["second"]
     assert (home / "audit.log.1").stat().st_size == audit_log.LARGEST
     assert [entry["action"] for entry in audit_log.read(10)][-1] == "second"
+
+
+def test_some_older_files_are_kept_and_read_in_order(home: Path) -> None:
+    for number in range(audit_log.OLDER_FILES + 2):
+        audit_log.record("x", number=number)
+        with (home / "audit.log").open("ab") as file:
+            file.truncate(audit_log.LARGEST)
+    audit_log.record("last")
+    files = sorted(file.name for file in home.glob("audit.log*"))
+    assert files == ["audit.log", *(f"audit.log.{number + 1}" for number in range(audit_log.OLDER_FILES))]
+    kept = [entry["details"].get("number") for entry in audit_log.read()]
+    assert kept == [*range(2, audit_log.OLDER_FILES + 2), None]
+    assert [entry["action"] for entry in audit_log.read(2)] == ["x", "last"]
+
+
+def test_new_entries_are_followed_across_a_full_file(home: Path) -> None:
+    def next_entries() -> list[int]:
+        found: list[int] = []
+        for entry in following:
+            if entry is None and found:
+                return found
+            if entry is not None:
+                found.append(entry["details"]["number"])
+        return found
+
+    audit_log.record("x", number=0)
+    following = audit_log.follow()
+    assert next(following) is None
+    audit_log.record("x", number=1)
+    assert next_entries() == [1]
+    with (home / "audit.log").open("ab") as file:
+        file.truncate(audit_log.LARGEST)
+    audit_log.record("x", number=2)
+    assert next_entries() == [2]
+    assert (home / "audit.log.1").exists()
+
+
+def test_the_command_follows(home: Path) -> None:
+    audit_log.record("first")
+    command = [sys.executable, "-m", "hermes.cli.main", "audit", "--follow", "--json", "action"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline()) == {"action": "first"}
+        audit_log.record("second")
+        assert json.loads(following.stdout.readline()) == {"action": "second"}
+        following.send_signal(signal.SIGINT)
+        assert following.wait(60) == 0
 
 
 def _record_many(count: int) -> None:

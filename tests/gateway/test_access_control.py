@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes import audit_log
 from hermes.clock import RecentEvents
+from hermes.gateway.inbound import access_log
 from hermes.gateway.inbound.access_control import AccessControl, describe_access
 from hermes.gateway.inbound.pairing import Pairings
 from hermes.gateway.inbound_events import Source
@@ -216,3 +218,75 @@ def test_the_memory_has_a_bound() -> None:
     assert buckets.take("0", 0.0) == (True, False)
     assert [recently.count(who, 1.0) for who in ("9", "0")] == [1, 0]
     assert recently.count("9", 60.0) == 0
+
+
+# ---------------------------------------------------------------- blocked people, and the audit log
+
+
+def test_a_blocked_person_has_no_access_of_any_kind(home: Path) -> None:
+    pairings = Pairings(home / "gateway")
+    settings = GatewaySettings(
+        platforms={"telegram": PlatformSettings("telegram", allow_all=True, owners=frozenset({"1"}))}
+    )
+    access = AccessControl(settings, pairings)
+    assert access.is_owner(ANN)
+    Pairings(home / "gateway").block("telegram", "@ANN")  # another process, by the handle
+    assert (access.is_admitted(ANN), access.is_owner(ANN), access.can_approve(ANN)) == (False, False, False)
+    assert access.try_pairing(ANN, pairings.make_code()) is None
+    assert access.is_admitted(ANN._replace(user_id="2", handle="Bob"))
+    assert not access.is_admitted(ANN._replace(chat_type="group", chat_id="-1"))
+    Pairings(home / "gateway").unblock("telegram", "ann")
+    assert access.is_owner(ANN)
+
+
+def test_the_handle_of_a_paired_person_blocks_the_id_too(home: Path) -> None:
+    pairings = Pairings(home / "gateway")
+    pairings.try_code("telegram", "1", "Ann", pairings.make_code())
+    assert [entry.user for entry in pairings.block("telegram", "@ann")] == ["@ann", "1"]
+    access = door(home, telegram={"allow_all": True})
+    assert not access.is_admitted(ANN._replace(handle="renamed"))
+    assert len(pairings.unblock("telegram", "@ann")) == 2
+    assert access.is_admitted(ANN)
+
+
+def test_a_block_survives_pairing_and_revoking(home: Path) -> None:
+    pairings = Pairings(home / "gateway")
+    pairings.block("telegram", "9")
+    pairings.try_code("telegram", "1", "Ann", pairings.make_code())
+    pairings.revoke("telegram", "1")
+    assert [entry.user for entry in Pairings(home / "gateway").list_blocked()] == ["9"]
+
+
+def test_the_audit_log_says_who_was_admitted_and_refused_once_an_hour(home: Path) -> None:
+    access = door(home, telegram={"allowed_users": {"1"}})
+    for _ in range(3):
+        assert access.admit(ANN)
+        assert not access.admit(ANN._replace(user_id="2", handle=None))
+    assert not access.admit(ANN._replace(user_id="3", is_bot=True))
+    told = [
+        (entry["action"], entry["details"]["user"], entry["details"]["reason"]) for entry in audit_log.read()
+    ]
+    assert told == [("access.admitted", "1", "allowed_users"), ("access.refused", "2", "no access")]
+
+
+def test_a_crowd_of_strangers_does_not_fill_the_audit_log(home: Path) -> None:
+    access = door(home, telegram={"allowed_users": {"1"}})
+    for number in range(access_log.MOST_PER_HOUR + 50):
+        access.admit(ANN._replace(user_id=f"stranger {number}", handle=None))
+    assert len(audit_log.read()) <= access_log.MOST_PER_HOUR + 1  # the hour may end meanwhile
+
+
+def test_wrong_codes_are_counted_and_recorded_without_the_code(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    access, counted = door(home, telegram={}), list[str]()
+    access.on_wrong_code = counted.append
+    Pairings(home / "gateway").make_code()
+    for _ in range(7):
+        assert access.try_pairing(ANN, "/pair AAAAAAAA") is None
+    assert counted == ["telegram"] * 7
+    wrong = [entry["details"] for entry in audit_log.read() if entry["action"] == "pairing.wrong"]
+    # The third wrong code begins a pause, in which codes are not checked.
+    assert [(entry["user"], entry["times"]) for entry in wrong] == [("1", 1), ("1", 2), ("1", 3)]
+    assert "wrong pairing code from telegram:1, number 3 in an hour" in caplog.text
+    assert "AAAAAAAA" not in caplog.text + str(wrong)

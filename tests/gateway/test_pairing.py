@@ -94,9 +94,21 @@ def test_after_some_wrong_codes_not_even_the_right_one_helps_for_an_hour(
     code = pairings.make_code(minutes=120)
     for _ in range(TRIES):
         assert pairings.try_code("telegram", "1", None, "AAAAAAAA") is None
+        clock.time += 60
     assert pairings.try_code("telegram", "1", None, code) is None
     assert pairings.try_code("telegram", "2", None, "AAAAAAAA") is None  # attempts are counted per person
     clock.time += 3601
+    assert pairings.try_code("telegram", "1", None, code) is not None
+
+
+def test_after_three_wrong_codes_the_next_one_must_wait(pairings: Pairings, clock: Clock) -> None:
+    code = pairings.make_code()
+    for _ in range(3):
+        pairings.try_code("telegram", "1", None, "AAAAAAAA")
+    clock.time += 9
+    assert pairings.try_code("telegram", "1", None, code) is None
+    assert pairings.try_code("telegram", "2", None, "AAAAAAAA") is None
+    clock.time += 1
     assert pairings.try_code("telegram", "1", None, code) is not None
 
 
