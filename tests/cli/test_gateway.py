@@ -398,14 +398,87 @@ def test_the_systemd_unit_starts_this_command_in_this_home(hermes: Hermes, tmp_p
     assert service["Environment"] == f'"HERMES_HOME={tmp_path}/a home 100%%"'
     assert (service["Restart"], service["KillSignal"]) == ("on-failure", "SIGTERM")
     assert int(service["TimeoutStopSec"]) > 90
+    assert (service["Type"], service["ExecReload"]) == ("notify", "/bin/kill -HUP $MAINPID")
+    assert hermes("gateway", "install", "--print", HERMES_HOME=str(home)).stdout == done.stdout
+    _check_unit(done.stdout, tmp_path, "--user")
+
+
+def _check_unit(text: str, folder: Path, scope: str) -> None:
+    """Check that systemd accepts a unit, if there is a systemd."""
     checker = shutil.which("systemd-analyze")
-    if checker is not None:  # systemd accepts it, if there is a systemd
-        unit = tmp_path / "hermes-gateway.service"
-        unit.write_text(done.stdout)
-        places = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
-        asked = [checker, "verify", "--user", str(unit)]
+    if checker is not None:
+        unit = folder / "hermes-gateway.service"
+        unit.write_text(text)
+        places = {"HOME": str(folder), "XDG_RUNTIME_DIR": str(folder), "PATH": os.environ["PATH"]}
+        asked = [checker, "verify", "--man=no", scope, str(unit)]
         checked = subprocess.run(asked, capture_output=True, text=True, env=places)
         assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("is_chosen", [True, False])
+def test_the_system_unit_runs_in_a_sandbox_as_an_account(
+    is_chosen: bool, hermes: Hermes, tmp_path: Path
+) -> None:
+    home = tmp_path / "a home 100%"
+    home.mkdir()
+    words = ("gateway", "install", "--system", "--user", "daemon", "--to", str(tmp_path / "units"))
+    done = hermes(*words, HERMES_HOME=str(home) if is_chosen else "", HOME=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    text = (tmp_path / "units" / "hermes-gateway.service").read_text()
+    parsed = configparser.RawConfigParser()
+    parsed.optionxform = str  # type: ignore[assignment, method-assign]
+    parsed.read_string(text)
+    service = dict(parsed["Service"])
+    wanted = {
+        "Type": "notify", "User": "daemon", "WatchdogSec": "60", "Restart": "on-failure",
+        "ExecReload": "/bin/kill -HUP $MAINPID", "NoNewPrivileges": "yes", "ProtectSystem": "strict",
+        "PrivateTmp": "yes", "CapabilityBoundingSet": "",
+    }  # fmt: skip
+    assert {name: service[name] for name in wanted} == wanted
+    if is_chosen:
+        assert service["ReadWritePaths"] == f'"{tmp_path}/a home 100%%"'
+        assert "StateDirectory" not in service
+    else:
+        assert service["StateDirectory"] == "hermes"
+        assert service["Environment"] == "HERMES_HOME=/var/lib/hermes"
+    assert parsed["Install"]["WantedBy"] == "multi-user.target"
+    _check_unit(text, tmp_path, "--system")
+
+
+def test_the_unit_of_the_account_is_written_started_and_removed(hermes: Hermes, tmp_path: Path) -> None:
+    called, programs = tmp_path / "called", tmp_path / "bin"
+    programs.mkdir()
+    systemctl = programs / "systemctl"
+    systemctl.write_text(f'#!/bin/sh\necho "$@" >> "{called}"\n')
+    systemctl.chmod(0o755)
+    places = {
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": "",
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+    }
+    assert hermes("gateway", "uninstall", **places).returncode == 1
+    assert hermes("gateway", "install", **places).returncode == 0
+    unit = tmp_path / ".config" / "systemd" / "user" / "hermes-gateway.service"
+    assert "Type=notify" in unit.read_text()
+    assert hermes("gateway", "uninstall", **places).returncode == 0
+    assert not unit.exists()
+    assert called.read_text().splitlines() == [
+        "--user daemon-reload",
+        "--user enable --now hermes-gateway.service",
+        "--user disable --now hermes-gateway.service",
+        "--user daemon-reload",
+    ]
+    systemctl.write_text("#!/bin/sh\necho 'Failed to connect to bus' >&2\nexit 1\n")
+    done = hermes("gateway", "install", **places)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "hermes: systemctl --user daemon-reload failed: Failed to connect to bus\n",
+    )
+
+
+def test_install_refuses_an_account_without_the_system(hermes: Hermes) -> None:
+    done = hermes("gateway", "install", "--user", "hermes")
+    assert (done.returncode, done.stderr) == (2, "hermes: --user needs --system\n")
 
 
 # ---------------------------------------------------------------- hermes config

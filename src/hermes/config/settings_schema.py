@@ -329,8 +329,8 @@ class GatewaySection(Section, frozen=True, kw_only=True):
             make_number(0, 3_600), "how long running turns may take to finish when the gateway is stopped"
         ),
     ] = 30.0
-    health_host: Annotated[str, Setting(TEXT, "the address of /healthz and /metrics")] = "127.0.0.1"
-    health_port: Annotated[int, Setting(PORT, "the port of /healthz and /metrics; 0: disabled")] = 8686
+    health_host: Annotated[str, Setting(TEXT, "the address of /healthz, /readyz and /metrics")] = "127.0.0.1"
+    health_port: Annotated[int, Setting(PORT, "the port of /healthz, /readyz and /metrics; 0: disabled")] = 8686
     connections: Annotated[
         int,
         Setting(

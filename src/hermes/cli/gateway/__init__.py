@@ -35,6 +35,15 @@ COMMANDS = {
         Access.PERSON,
         ("systemd",),
     ),
+    "install": Command(
+        f"{HERE}.install:define_install",
+        "run the gateway as a systemd service, of this account or of the system",
+        Access.PERSON,
+        ("print",),
+    ),
+    "uninstall": Command(
+        f"{HERE}.install:define_uninstall", "stop and remove the systemd service", Access.PERSON
+    ),
     "pair": Command(
         f"{HERE}.pair",
         "create a one-time code that gives access, or revoke access",

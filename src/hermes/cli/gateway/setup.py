@@ -7,57 +7,25 @@ import json
 import os
 import re
 import secrets
-import shutil
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from hermes import errors, home
+from hermes import errors
 from hermes.cli.command import Words, parse_text
 from hermes.cli.exit_codes import DONE, Refused, WrongUsage
 from hermes.cli.gateway.pair import describe_code, open_pairings
+from hermes.cli.gateway.systemd_unit import UNIT_NAME, format_user_unit
 from hermes.cli.io.output import confirm, print_details, print_error, print_lines
 from hermes.cli.io.prompts import ask_choice, ask_hidden, ask_line
 from hermes.config import config_file, dotenv
 from hermes.config.declarations import Question, Setting, make_variable
 from hermes.gateway import registry
 from hermes.gateway.inbound.pairing import MINUTES
-from hermes.gateway.settings import GatewaySettings, read_gateway_settings
+from hermes.gateway.settings import read_gateway_settings
 from hermes.session_kinds import canonical_source
 from hermes.text import make_printable
 
 PATIENCE_S = 15
-UNIT_NAME = "hermes-gateway.service"
-SPARE_SECONDS = 15
-"""Seconds that systemd waits after the gateway's drain time before it kills the process."""
-
-# These restrictions also apply to commands that an owner's agent runs, especially sudo.
-UNIT = """\
-[Unit]
-Description=Hermes gateway
-StartLimitIntervalSec=300
-StartLimitBurst=10
-
-[Service]
-ExecStart={command}
-Environment={variable}
-Restart=on-failure
-RestartSec=5
-RestartPreventExitStatus=2
-KillSignal=SIGTERM
-KillMode=mixed
-TimeoutStopSec={seconds}
-UMask=0077
-NoNewPrivileges=yes
-LockPersonality=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-SystemCallArchitectures=native
-
-[Install]
-WantedBy=default.target
-"""
 SECRET_HELP = "the secret; if it is left out, it is read from stdin"
 
 
@@ -88,7 +56,7 @@ def _list_questions(platform: str) -> dict[str, tuple[Setting, Question]]:
 
 def set_up_platform(arguments: argparse.Namespace) -> int:
     if arguments.systemd:
-        print_lines(_format_unit(read_gateway_settings()))
+        print_lines(format_user_unit(read_gateway_settings()).splitlines())
         print_details(_describe_installation())
         return DONE
     asking = arguments.platform is None
@@ -220,7 +188,7 @@ def _print_next_steps(platform: str, asking: bool) -> None:
                 ]
             )
     print_lines(
-        ["Start it with `hermes gateway run`; `hermes gateway setup --systemd` prints a systemd unit."]
+        ["Start it with `hermes gateway run`; `hermes gateway install` runs it as a systemd service."]
     )
 
 
@@ -274,17 +242,6 @@ def _describe_reason(problem: Exception) -> str:
 # ---------------------------------------------------------------- the systemd unit
 
 
-def _format_unit(settings: GatewaySettings) -> list[str]:
-    seconds = int(settings.drain_seconds) + SPARE_SECONDS
-    where = home.get_hermes_home().absolute()
-    text = UNIT.format(
-        command=" ".join(_quote(word.replace("$", "$$")) for word in (*_find_program(), "gateway", "run")),
-        variable=_quote(f"HERMES_HOME={where}"),
-        seconds=seconds,
-    )
-    return text.splitlines()
-
-
 def _describe_installation() -> list[str]:
     return [
         f"Save it as ~/.config/systemd/user/{UNIT_NAME}, then:",
@@ -292,21 +249,3 @@ def _describe_installation() -> list[str]:
         f"systemctl --user enable --now {UNIT_NAME}",
         "loginctl enable-linger   # keeps it running when you are not logged in",
     ]
-
-
-def _find_program() -> list[str]:
-    """Return the full path of the running `hermes` program."""
-    started = Path(sys.argv[0])
-    if started.name == "hermes" and started.is_absolute() and os.access(started, os.X_OK):
-        return [str(started)]
-    beside = Path(sys.executable).with_name("hermes")
-    if beside.exists():
-        return [str(beside)]
-    found = shutil.which("hermes")
-    return [str(Path(found).absolute())] if found else [sys.executable, "-P", "-m", "hermes.cli.main"]
-
-
-def _quote(word: str) -> str:
-    """Quote a word for a systemd unit, where `%` has a special meaning."""
-    word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{word}"' if any(char in " '\"\t;\\" for char in word) else word
