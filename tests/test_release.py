@@ -112,8 +112,9 @@ def commit(repository: Path) -> None:
 def pack_installed(name: str, folder: Path) -> None:
     """Build a wheel from an installed distribution, so that the test needs no network."""
     installed = distribution(name)
-    tags = [line for line in (installed.read_text("WHEEL") or "").splitlines() if line.startswith("Tag: ")]
-    stem = f"{re.sub('[-.]+', '_', name)}-{installed.version}-{tags[0].removeprefix('Tag: ')}"
+    tags = re.findall(r"^Tag: (.+?)-(.+?)-(.+?)\s*$", installed.read_text("WHEEL") or "", re.MULTILINE)
+    tag = "-".join(".".join(sorted(set(kind))) for kind in zip(*tags, strict=True))
+    stem = f"{re.sub('[-.]+', '_', name)}-{installed.version}-{tag}"
     with zipfile.ZipFile(folder / f"{stem}.whl", "w") as wheel:
         for file in installed.files or ():
             if ".." not in file.parts and file.suffix != ".pyc":

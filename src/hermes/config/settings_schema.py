@@ -330,7 +330,9 @@ class GatewaySection(Section, frozen=True, kw_only=True):
         ),
     ] = 30.0
     health_host: Annotated[str, Setting(TEXT, "the address of /healthz, /readyz and /metrics")] = "127.0.0.1"
-    health_port: Annotated[int, Setting(PORT, "the port of /healthz, /readyz and /metrics; 0: disabled")] = 8686
+    health_port: Annotated[int, Setting(PORT, "the port of /healthz, /readyz and /metrics; 0: disabled")] = (
+        8686
+    )
     connections: Annotated[
         int,
         Setting(

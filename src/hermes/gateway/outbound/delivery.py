@@ -279,6 +279,8 @@ class Delivery:
             return await self._try_deliver(entry, adapter, pause)
         finally:
             self._in_use[adapter] -= 1
+            if not self._in_use[adapter]:
+                del self._in_use[adapter]
             self._released.set()
 
     async def _try_deliver(self, entry: OutboxEntry, adapter: Adapter | None, pause: float) -> float | None:
