@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -272,37 +272,26 @@ class Delivery:
         """Deliver an entry. Return the seconds to wait before the next attempt, or None to continue with the
         next entry at once."""
         adapter = self._adapters.get(entry.platform)
-        if adapter is None:
-            return await self._try_deliver(entry, adapter, pause)
-        self._in_use[adapter] += 1
-        try:
-            return await self._try_deliver(entry, adapter, pause)
-        finally:
-            self._in_use[adapter] -= 1
-            if not self._in_use[adapter]:
-                del self._in_use[adapter]
-            self._released.set()
-
-    async def _try_deliver(self, entry: OutboxEntry, adapter: Adapter | None, pause: float) -> float | None:
         try:
             if adapter is None:
                 raise Unreachable(f"{entry.platform} is not connected")
             message = OutgoingMessage.from_dict(entry.payload)
-            if message.edits is not None and await _try_edit(adapter, message):
-                sent: str | None = message.edits
-            else:
-                send: Callable[..., Awaitable[str | None]] = partial(adapter.send, text=message.text)
-                if message.file is not None and isinstance(adapter, SendsFiles):
-                    content = message.text.encode("utf-8", "replace")
-                    send = partial(adapter.send_file, name=message.file, content=content)
-                elif message.choices and isinstance(adapter, OffersChoices):
-                    send = partial(adapter.offer, text=message.text, choices=message.choices)
-                sent = await send(
-                    message.to,
-                    idempotency_key=entry.idempotency_key,
-                    reply_to=message.reply_to,
-                    silent=message.silent,
-                )
+            with self._use(adapter):
+                if message.edits is not None and await _try_edit(adapter, message):
+                    sent: str | None = message.edits
+                else:
+                    send: Callable[..., Awaitable[str | None]] = partial(adapter.send, text=message.text)
+                    if message.file is not None and isinstance(adapter, SendsFiles):
+                        content = message.text.encode("utf-8", "replace")
+                        send = partial(adapter.send_file, name=message.file, content=content)
+                    elif message.choices and isinstance(adapter, OffersChoices):
+                        send = partial(adapter.offer, text=message.text, choices=message.choices)
+                    sent = await send(
+                        message.to,
+                        idempotency_key=entry.idempotency_key,
+                        reply_to=message.reply_to,
+                        silent=message.silent,
+                    )
         except asyncio.CancelledError:  # the gateway ends, and the message may have been sent
             await self._handle_unknown(entry, adapter, Unreachable("the gateway ended"), pause)
             raise
@@ -312,6 +301,18 @@ class Delivery:
         self._settle(entry.idempotency_key, "sent", sent)
         await until_stored(lambda: finish_in_thread(lambda: self._db.outbox.mark_sent(entry.id, sent)))
         return None
+
+    @contextmanager
+    def _use(self, adapter: Adapter) -> Iterator[None]:
+        """Count a running call to the adapter."""
+        self._in_use[adapter] += 1
+        try:
+            yield
+        finally:
+            self._in_use[adapter] -= 1
+            if not self._in_use[adapter]:
+                del self._in_use[adapter]
+            self._released.set()
 
     async def _handle_failure(
         self, entry: OutboxEntry, adapter: Adapter | None, problem: Exception, pause: float
