@@ -67,6 +67,13 @@ def test_a_broken_configuration_is_refused_and_the_old_one_stays(operated: Opera
     assert "TELEGRAM_BOT_TOKEN" in done.stderr
     operated.signal(signal.SIGHUP)
     until(lambda: operated.log.count("reload refused") == 3, lambda: operated.log)
+    operated.variables["TELEGRAM_BOT_TOKEN"] = "4242:" + "wrong"
+    del operated.config["platforms"]["webhook"]
+    operated.config["platforms"]["telegram"]["allowed_users"] = [ann.id]
+    operated.save()
+    done = operated.run("gateway", "reload")  # only Telegram can say that the token is wrong
+    assert done.returncode == 1
+    assert "telegram refused its new settings" in done.stderr
     assert operated.asks(ann, "again") == echo("again")
 
 

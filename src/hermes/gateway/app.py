@@ -106,6 +106,8 @@ class Gateway:
         self.context.notify_chat_changed = self.mirrors[1].touch
         self._background: list[asyncio.Task[None]] = []
         self._mirroring: list[asyncio.Task[None]] = []
+        self._operations: set[asyncio.Task[None]] = set()
+        """Work that operators requested. It ends before anything is closed."""
         self._health: asyncio.Task[None] | None = None
         self._draining = False
         for adapter in adapters.values():
@@ -147,7 +149,7 @@ class Gateway:
         self._start_background(self._update_status())
         self._start_background(self._housekeeping())
         self._restart_health()
-        self._start_background(requests.serve_requests(self._request_handlers()))
+        self._operate(requests.serve_requests(self._request_handlers()))
         if service_manager.get_watchdog_seconds() is not None:
             self._start_background(service_manager.feed_watchdog())
 
@@ -155,6 +157,10 @@ class Gateway:
         """Shut down in order. Unfinished work stays in the store."""
         self._draining = True
         service_manager.notify(service_manager.STOPPING)
+        operations = list(self._operations)
+        for task in operations:
+            task.cancel()
+        await asyncio.gather(*operations, return_exceptions=True)
         self.router.stop_accepting()
         await self.connections.stop_receiving()
         await self.router.close(self.settings.drain_seconds)
@@ -168,10 +174,20 @@ class Gateway:
         await asyncio.gather(*self._background, return_exceptions=True)
         remove_status()
 
-    async def reload(self) -> None:
-        """Reload the settings after SIGHUP. A refusal is logged."""
-        with suppress(errors.HermesError):
-            await self._reload_on_request()
+    def reload(self) -> None:
+        """Begin to reload the settings after SIGHUP. A refusal is logged."""
+
+        async def work() -> None:
+            with suppress(errors.HermesError):
+                await self._reload_on_request()
+
+        self._operate(work())
+
+    def _operate(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._operations.add(task)
+        task.add_done_callback(_log_failure)
+        task.add_done_callback(self._operations.discard)
 
     async def _reload_on_request(self) -> dict[str, Any]:
         service_manager.notify_reloading()
@@ -310,7 +326,7 @@ async def run_gateway(settings: GatewaySettings) -> None:
         await _check_model(agents)
         while await _wait_for_any(stop, gateway.connections.hopeless, hung_up) is hung_up:
             hung_up.clear()
-            await gateway.reload()
+            gateway.reload()
         log.info("shutting down; running turns have %g seconds to finish", gateway.settings.drain_seconds)
         states = gateway.connections.states.values()
         wrong = {state.name: state.error or state.state for state in states}

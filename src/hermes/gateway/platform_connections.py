@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from hermes import clock, errors, secrets
@@ -14,7 +15,7 @@ from hermes.gateway.adapter import Adapter, Misconfigured, RateLimited, Receive
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
-UP, MISCONFIGURED = "up", "misconfigured"
+CONNECTING, UP, MISCONFIGURED = "connecting", "up", "misconfigured"
 
 
 class PlatformState(NamedTuple):
@@ -33,7 +34,9 @@ class Connections:
     ) -> None:
         """Create the connections. `on_change` is called after each change of state."""
         self._adapters, self._receive, self._tell = adapters, receive, on_change
-        self.states = {name: PlatformState(name, "connecting", clock.now()) for name in adapters}
+        self.states = {name: PlatformState(name, CONNECTING, clock.now()) for name in adapters}
+        self._changed = asyncio.Event()
+        self._keeps_hope = False
         self._running: dict[str, asyncio.Task[None]] = {}
         self.hopeless = asyncio.Event()
         """Set when no platform is connected and none can be until the settings are fixed."""
@@ -45,8 +48,16 @@ class Connections:
     def connect(self, name: str) -> None:
         """Connect a platform that was added or changed while the gateway runs."""
         self.hopeless.clear()
-        self._set_state(name, "connecting")
+        self._set_state(name, CONNECTING)
         self._start(name)
+
+    async def wait_for_result(self, name: str, seconds: float) -> None:
+        """Wait until a platform is connected or has failed, for at most `seconds`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.states[name].state == CONNECTING:
+                    self._changed.clear()
+                    await self._changed.wait()
 
     async def disconnect(self, name: str) -> None:
         """Stop receiving from a platform. Messages can still be sent."""
@@ -112,6 +123,21 @@ class Connections:
     def _set_state(self, name: str, state: str, why: str | None = None) -> None:
         now = PlatformState(name, state, clock.now(), None if why is None else secrets.redact(why))
         self.states[name] = now
+        self._changed.set()
         self._tell(now)
-        if all(platform.state == MISCONFIGURED for platform in self.states.values()):
+        self._check_hope()
+
+    @contextmanager
+    def keep_hope(self) -> Iterator[None]:
+        """Do not set `hopeless` in the block, because a refused platform may be connected again."""
+        self._keeps_hope = True
+        try:
+            yield
+        finally:
+            self._keeps_hope = False
+            self._check_hope()
+
+    def _check_hope(self) -> None:
+        is_hopeless = all(platform.state == MISCONFIGURED for platform in self.states.values())
+        if is_hopeless and not self._keeps_hope:
             self.hopeless.set()

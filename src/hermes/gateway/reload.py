@@ -26,13 +26,15 @@ from hermes.gateway.context import GatewayContext
 from hermes.gateway.http import limits
 from hermes.gateway.inbound.router import Router
 from hermes.gateway.ops.logging_setup import redact_also
-from hermes.gateway.platform_connections import Connections
+from hermes.gateway.platform_connections import MISCONFIGURED, UP, Connections
 from hermes.gateway.platform_setup import find_ready, make_adapter
 from hermes.gateway.sessions.session_lookup import SessionLookup
 from hermes.gateway.settings import GatewaySettings, get_value, read_gateway_settings
 
 log = logging.getLogger(__name__)
 
+CONNECT_S = 15.0
+"""How long a reload waits for the result of a new connection."""
 AT_START = (
     *("store.", "sessions.transcripts", "sessions.index_file", "sandbox.", "approvals.mode"),
     *("delegation.max_concurrent", "delegation.tasks_per_hour"),
@@ -51,6 +53,9 @@ class Report(NamedTuple):
     """What happened to each platform: `unchanged`, `connected`, `reconnected`, `disconnected` or an error."""
     restart: list[str]
     """The changed settings that take effect only after a restart."""
+    refused: dict[str, str]
+    """The platforms that refused their new options, such as a wrong token, each with the reason. A platform
+    that was connected before uses its old options again."""
 
 
 @runtime_checkable
@@ -123,10 +128,13 @@ class Reloader:
             for name in dict.fromkeys((*self._adapters, *made))
             if name in made or name not in new.enabled
         }
-        platforms.update(zip(moves, await asyncio.gather(*moves.values()), strict=True))
+        with self._connections.keep_hope():
+            platforms.update(zip(moves, await asyncio.gather(*moves.values()), strict=True))
+            refused = await self._take_back(old, made)
+        platforms.update({name: f"refused: {why}" for name, why in refused.items()})
         platforms.update({name: f"not connected: {why}" for name, why in problems.items()})
         restart = [line for line in changed if line.startswith(AT_START)]
-        return Report([line for line in changed if line not in restart], platforms, restart)
+        return Report([line for line in changed if line not in restart], platforms, restart, refused)
 
     def _read(self) -> tuple[GatewaySettings, Settings, dict[str, str], dict[str, str]]:
         settings, program, keys = read_gateway_settings(), read_settings(), dotenv.read()
@@ -198,7 +206,28 @@ class Reloader:
             return "disconnected"
         self._adapters[name] = new
         self._connections.connect(name)
+        await self._connections.wait_for_result(name, CONNECT_S)
+        state = self._connections.states[name]
+        if state.state != UP:
+            return f"{state.state}: {state.error}" if state.error else state.state
         return "connected" if old is None else "reconnected"
+
+    async def _take_back(self, old: GatewaySettings, made: Mapping[str, Adapter]) -> dict[str, str]:
+        """Return the platforms that refused their new options. Reconnect those that were connected before with
+        their old options."""
+        refused = {
+            name: state.error or state.state
+            for name in made
+            if (state := self._connections.states[name]).state == MISCONFIGURED
+        }
+        for name in refused.keys() & old.enabled.keys():
+            settings = self._context.settings
+            before = settings.replace(platforms={**settings.platforms, name: old.platforms[name]})
+            self._context.settings = before
+            self._context.access.change_settings(before)
+            with suppress(AdapterError):  # it could be created before
+                await self._move(name, make_adapter(old.platforms[name]))
+        return refused
 
 
 async def _close(adapter: Adapter) -> None:

@@ -8,15 +8,15 @@ from typing import Any
 
 from hermes import errors
 from hermes.cli.command import Words, add_json_option
-from hermes.cli.exit_codes import DONE, Refused
-from hermes.cli.io.output import print_json, print_lines
+from hermes.cli.exit_codes import DONE, REFUSED, Refused
+from hermes.cli.io.output import print_error, print_json, print_lines
 from hermes.gateway.ops.requests import ask_gateway
 from hermes.text import make_printable
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=reload_gateway)
-    add_json_option(parser, ("changed", "platforms", "restart"))
+    add_json_option(parser, ("changed", "platforms", "restart", "refused"))
 
 
 def reload_gateway(arguments: argparse.Namespace) -> int:
@@ -30,7 +30,9 @@ def reload_gateway(arguments: argparse.Namespace) -> int:
         print_json(report, arguments.json)
     else:
         print_lines(make_printable(line) for line in _format_report(report))
-    return DONE
+    for name, why in report["refused"].items():
+        print_error(f"{name} refused its new settings: {why}")
+    return REFUSED if report["refused"] else DONE
 
 
 def _format_report(report: dict[str, Any]) -> Iterator[str]:

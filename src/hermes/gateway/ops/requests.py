@@ -66,7 +66,8 @@ async def _answer(file: Path, handlers: Handlers) -> None:
     except Exception as problem:
         is_expected = isinstance(problem, errors.HermesError)
         why = secrets.redact(str(problem) if is_expected else repr(problem))
-        log.error("%s failed: %s", action, why, exc_info=not is_expected)
+        if not is_expected:  # an expected error is logged where it occurs
+            log.error("%s failed: %s", action, why, exc_info=True)
         answer = {"error": why}
     if file.exists():  # otherwise the command was cancelled, and nobody reads the answer
         replace_file(file.with_suffix(ANSWER), json.dumps(answer).encode())
