@@ -27,7 +27,6 @@ SLOW = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 """Histogram buckets for turns, in seconds."""
 
 RECEIPTS = ("accepted", "duplicate", "answered", "unauthorised", "limited", "ignored", "failed")
-AUTH_FAILURES = ("key", "signature", "code")
 OUTCOMES = ("answered", "stopped", "failed")
 DELIVERIES = ("sent", "again", "limited", "undeliverable", "unknown")
 RESETS = ("idle", "daily")
@@ -195,12 +194,6 @@ class GatewayMetrics:
             "Messages received from platforms, by result.",
             platform=platforms,
             state=RECEIPTS,
-        )
-        self.auth_failures = Counter(
-            "hermes_auth_failures_total",
-            "Wrong keys, signatures and pairing codes.",
-            platform=platforms,
-            kind=AUTH_FAILURES,
         )
         self.stored_seconds = Histogram(
             "hermes_message_stored_seconds",
