@@ -105,7 +105,7 @@ async def test_a_stream_that_fails_says_so() -> None:
         last = [event async for event in stream][-1]
         assert last.type == "response.failed"
         assert last.response.error is not None
-        assert last.response.error.message == "the connection was lost"
+        assert last.response.error.message == "The model is not available just now."
         with pytest.raises(openai.APIStatusError) as caught:
             await client.responses.create(model="hermes", input="fail", stream=True)
         assert caught.value.status_code == 503
