@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes.config import config_file
 from tests.agent.openai_server import ModelServer, Reply, calls, refuses, says
 from tests.gateway.local_gateway import ANN, BOB, in_group, in_thread, settings_of
 from tests.gateway.served_gateway import ServedGateway
@@ -76,3 +77,20 @@ async def test_a_chat_is_answered_by_the_fallback_and_says_so(home: Path, model_
             assert [line.model for line in used.by_model] == ["fallback-1"]
     finally:
         second.close()
+
+
+async def test_a_compression_that_fails_is_told_without_the_words_of_the_provider(
+    home: Path, model_server: ModelServer
+) -> None:
+    settings = settings_of(platform={"owners": frozenset({"1"})})
+    gateway = ServedGateway(home, model_server, settings=settings)
+    config_file.change_all([("compression.protect_first_n", 0), ("compression.protect_last_n", 1)])
+    async with gateway:
+        for who, is_told in ((BOB, False), (ANN, True)):
+            for number in range(3):
+                model_server.will(says(f"answer-{number}-" + "word-" * 3_000))
+                await gateway.asks(who, f"question {number} " + "word " * 2_000)
+            model_server.will(refuses(503, f"overloaded: {SECRET}"))
+            (told,) = await gateway.asks(who, "/compress")
+            assert "the conversation could not be compressed" in told
+            assert (SECRET in told) is is_told
