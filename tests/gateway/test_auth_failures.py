@@ -54,7 +54,7 @@ def test_any_number_of_addresses_takes_bounded_memory_and_few_lines(
         for _ in range(1000):
             failures.add("api-server", "192.0.2.1", "key", "unknown, fingerprint 0123")
     assert len(caplog.records) == 10  # the powers of two up to 512
-    assert "api-server: key from 192.0.2.1: unknown, fingerprint 0123; 512 so far" in caplog.text
+    assert "api-server: refused a key from 192.0.2.1 (unknown, fingerprint 0123); 512 so far" in caplog.text
     for number in range(1000):
         failures.add("api-server", f"10.0.{number // 250}.{number % 250}", "key", "x")
     assert len(failures._records) == 100
@@ -110,7 +110,7 @@ async def test_wrong_keys_are_logged_without_the_key_counted_and_slowed_down_per
             assert (await client.get("/v1/models")).status_code == 200  # the right key is always accepted
         metrics = gateway.app.context.metrics.render()
         assert 'hermes_auth_failures_total{surface="api-server",kind="key"} 4' in metrics
-    assert "key from 203.0.113.6: unknown, fingerprint " in caplog.text
+    assert "refused a key from 203.0.113.6 (unknown, fingerprint " in caplog.text
     assert "203.0.113.5 must wait 60 s: 3 failures" in caplog.text
     assert wrong not in caplog.text
     assert KEY not in caplog.text

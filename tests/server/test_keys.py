@@ -81,6 +81,20 @@ async def test_a_revoked_key_stops_working_at_once_and_its_name_is_not_given_awa
         assert await asyncio.to_thread(run, "revoke", "anna") == 1
 
 
+async def test_an_answer_that_is_being_made_ends_when_its_key_is_revoked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with open_api_gateway() as gateway:
+        key = await asyncio.to_thread(add, capsys, "anna")
+        asking = asyncio.create_task(ask(gateway, [user("forever")], key=key))
+        await gateway.agents.model.has_spoken.wait()
+        await run_now("revoke", "anna")
+        async with asyncio.timeout(60):
+            with pytest.raises(openai.AuthenticationError, match="revoked"):
+                await asking
+            await gateway.agents.model.stopped.wait()
+
+
 async def test_an_expired_key_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     async with open_api_gateway() as gateway:
         key = await asyncio.to_thread(add, capsys, "anna", "--expires", "1h")

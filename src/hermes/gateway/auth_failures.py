@@ -91,7 +91,9 @@ class AuthFailures:
                 )
         self._observe(platform, kind)
         if not wait and record.failures & (record.failures - 1) == 0:
-            _log.warning("%s: %s from %s: %s; %d so far", platform, kind, who, problem, record.failures)
+            _log.warning(
+                "%s: refused a %s from %s (%s); %d so far", platform, kind, who, problem, record.failures
+            )
         return wait
 
     def _take(self, group: str) -> _Record:

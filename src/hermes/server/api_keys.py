@@ -81,6 +81,10 @@ class Keys:
     def __repr__(self) -> str:
         return f"Keys of {len(self._people)}"
 
+    def is_revoked(self, person: Person) -> bool:
+        """Return whether the key was revoked, for a request that is being answered."""
+        return self._file.is_revoked(person.name)
+
     def find_person(self, authorization: str) -> Person | None:
         """Return the person whose key is in the `Authorization` header, or None. Raise a 401 error if the key
         was revoked or has expired.
@@ -99,7 +103,7 @@ class Keys:
             return None
         if match is None and (known := self._file.find_by_digest(digest.hex())) is not None:
             if not known.is_active:
-                raise _refuse_key("this key was revoked", "revoked_api_key")
+                raise refuse_revoked()
             match = Person(known.name, _derive_secret(sent))
         if match is None:
             return None
@@ -117,6 +121,10 @@ def get_fingerprint(authorization: str) -> str:
 
 def _derive_secret(key: bytes) -> bytes:
     return sha256(b"hermes api\0" + key).digest()
+
+
+def refuse_revoked() -> Refused:
+    return _refuse_key("this key was revoked", "revoked_api_key")
 
 
 def _refuse_key(message: str, code: str) -> Refused:

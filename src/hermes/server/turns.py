@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from hermes.conversation.spending_limit import LimitReached
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.reasoning import strip_reasoning
 from hermes.server.api_errors import DO_NOT_RETRY, Refused, translate_error
+from hermes.server.api_keys import refuse_revoked
 from hermes.server.conversations.locks import ConversationLocks, LockedConversation
 
 log = logging.getLogger(__name__)
@@ -66,8 +67,15 @@ class StreamText:
 
 
 class Turn:
-    def __init__(self, locks: ConversationLocks, locked: LockedConversation, metrics: GatewayMetrics) -> None:
-        self.locked, self.answer = locked, Answer()
+    def __init__(
+        self,
+        locks: ConversationLocks,
+        locked: LockedConversation,
+        metrics: GatewayMetrics,
+        is_revoked: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_revoked` returns whether the key was revoked since; the turn is then stopped."""
+        self.locked, self.answer, self._is_revoked = locked, Answer(), is_revoked
         self.answer.prompt_id = locked.repeated_message_id
         if locked.note is not None:
             self.answer.notes.append(Note(locked.note))
@@ -158,12 +166,14 @@ class Turn:
         return self.failure is None or self.failure.message == STOPPED_BY_COMMAND
 
     def _describe_stop(self) -> Refused:
+        if self._is_revoked():
+            return refuse_revoked()
         if self._stopping:
             return Refused(503, STOPPED, code="stopped")
         return Refused(409, STOPPED_BY_COMMAND, code="stopped", headers=DO_NOT_RETRY)
 
     async def _publish(self, event: Event) -> None:
-        if self._stopping:
+        if self._stopping or self._is_revoked():
             self.locked.conversation.stop()
         is_reasoning = isinstance(event, ThoughtDelta)
         text = event.text if isinstance(event, ThoughtDelta) else self._text.render(event)

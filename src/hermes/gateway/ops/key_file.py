@@ -96,6 +96,11 @@ class KeyFile:
         entry = self._keys.get(name)
         return NO_LIMITS if entry is None else entry.limits
 
+    def is_revoked(self, name: str) -> bool:
+        self._refresh()
+        entry = self._keys.get(name)
+        return entry is not None and entry.revoked_at is not None
+
     def has_active(self) -> bool:
         self._refresh()
         return any(key.is_active for key in self._keys.values())
