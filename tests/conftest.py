@@ -156,7 +156,7 @@ def db(home: Path, new_store: bytes) -> Iterator[SessionDB]:
     """Open the store of this test's home and close it at the end."""
     from hermes_state import SessionDB
 
-    home.mkdir(mode=0o700)
+    home.mkdir(mode=0o700, exist_ok=True)
     file = home / "state.db"
     file.touch(mode=0o600)
     file.write_bytes(new_store)
