@@ -38,7 +38,8 @@ EVERY = dict(every_command(COMMANDS))
 FOR_PEOPLE = """
     hermes gateway, hermes gateway run, hermes gateway reload, hermes gateway setup,
     hermes gateway pair, hermes gateway block, hermes gateway unblock, hermes gateway outbox resend,
-    hermes gateway outbox drop, hermes gateway install, hermes gateway uninstall, hermes setup,
+    hermes gateway outbox drop, hermes gateway install, hermes gateway uninstall, hermes gateway keys add,
+    hermes gateway keys revoke, hermes gateway keys limit, hermes setup,
     hermes config set, hermes config unset, hermes config edit, hermes store encrypt, hermes store decrypt,
     hermes sessions delete, hermes sessions trash empty, hermes sessions prune, hermes sessions thin,
     hermes sessions browse, hermes sessions repair, hermes sessions restore, hermes sessions scrub,

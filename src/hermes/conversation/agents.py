@@ -171,7 +171,8 @@ class StandardAgentProvider:
             model = None
         async with self._making:
             self._retired += [parts for parts, _ in self._parts.values()]
-            self._old_models += [old for old in (self._model, self._standard.get_open_auxiliary(), *self._only_models.values()) if old]
+            opened = (self._model, self._standard.get_open_auxiliary(), *self._only_models.values())
+            self._old_models += [old for old in opened if old is not None]
             self._parts, self._only_models = {}, {}
             self._standard, self._model = renewed, model
 

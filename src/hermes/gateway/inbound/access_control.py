@@ -28,7 +28,7 @@ class AccessControl:
     ) -> None:
         self._settings, self._pairings, self._now = settings, pairings, now
         self._buckets = TokenBuckets(settings.messages_per_minute)
-        self._access_log = AccessLog()
+        self.access_log = AccessLog()
         self.on_wrong_code: Callable[[str], None] = lambda platform: None
         """Called with the platform after a wrong pairing code."""
 
@@ -42,10 +42,10 @@ class AccessControl:
         """Return whether this person has access, and record the outcome in the audit log."""
         reason = self._find_reason(source)
         if reason is not None:
-            self._access_log.record("access.admitted", source, reason)
+            self.access_log.record("access.admitted", source, reason)
         elif not source.is_bot:
             why = "blocked" if self.is_blocked(source) else "no access"
-            self._access_log.record("access.refused", source, why)
+            self.access_log.record("access.refused", source, why)
         return reason is not None
 
     def is_admitted(self, source: Source) -> bool:

@@ -6,6 +6,8 @@ hour for each outcome, and at most `MOST_PER_HOUR` entries are written in an hou
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from hermes import audit_log, clock
 from hermes.clock import RecentEvents
 from hermes.gateway.inbound_events import Source
@@ -17,6 +19,11 @@ class AccessLog:
     def __init__(self) -> None:
         self._recent = RecentEvents(clock.HOUR)
         self._hour, self._written, self._omitted = 0, 0, 0
+        self._writer = ThreadPoolExecutor(1, "access log")
+
+    def flush(self) -> None:
+        """Wait until all entries are written."""
+        self._writer.submit(int).result()
 
     def record(self, action: str, source: Source, reason: str) -> None:
         """Record an outcome for the person of `source`. No text of the message is recorded."""
@@ -32,7 +39,9 @@ class AccessLog:
             return
         self._written += 1
         omitted, self._omitted = self._omitted, 0
-        audit_log.record(
+        # Entries are written by a thread, because a write takes as long as storing a message.
+        self._writer.submit(
+            audit_log.record,
             action,
             platform=source.platform,
             user=source.participant or source.chat_id,
