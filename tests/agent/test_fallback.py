@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hermes.agent import events
-from hermes.agent.components import NO_WISH
+from hermes.agent.components import NO_CHOICE
 from hermes.agent.factory import StandardFactory
 from hermes.agent.models import model as models
 from hermes.agent.models.choice import open_main_model
@@ -345,7 +345,7 @@ model:
 """,
     )
     factory = StandardFactory()
-    model = factory.make_model(NO_WISH)
+    model = factory.make_model(NO_CHOICE)
     model_server.will(refuses(503, "down"))
     second_server.will(says("hello"), says("A short title", used=usage(prompt_tokens=9, completion_tokens=3)))
     assert await heard(model) == ("second", "hello")

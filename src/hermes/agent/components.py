@@ -29,7 +29,8 @@ class ModelChoice(NamedTuple):
     window for the model."""
 
 
-NO_WISH = ModelChoice()
+NO_CHOICE = ModelChoice()
+"""No selection: every value comes from the settings."""
 
 
 class ListedModels(NamedTuple):
@@ -96,6 +97,7 @@ class AgentComponents(NamedTuple):
     """Runs the memory flush: one hidden turn of limited length, in which the agent saves important facts from
     a conversation that ends."""
     memory: Callable[[], str] | None = None
+    """Returns the text of the memory files."""
     skills: Callable[[], Sequence[tuple[str, str]]] | None = None
     """Returns the name and the description of each skill."""
     stop_processes: Callable[[AnyStore, str], int] | None = None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hermes import errors, home
 from hermes.agent.agent import Agent
-from hermes.agent.components import NO_WISH, AgentComponents, AgentInputs, ManualCompressor
+from hermes.agent.components import NO_CHOICE, AgentComponents, AgentInputs, ManualCompressor
 from hermes.agent.models.model import CallReport, Model
 from hermes.agent.tool import Tool
 from hermes.agent.transcript import IncognitoRecord, StoredRecord
@@ -146,7 +146,7 @@ class StandardAgentProvider:
         if it cannot be used."""
         async with self._making:
             if self._model is None:
-                self._model = await asyncio.to_thread(self._standard.make_model, NO_WISH)
+                self._model = await asyncio.to_thread(self._standard.make_model, NO_CHOICE)
             return self._model
 
     async def _open_only_model(self, name: str) -> Model:

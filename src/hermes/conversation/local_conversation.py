@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes.agent.components import NO_WISH, AgentComponents, ModelChoice
+from hermes.agent.components import NO_CHOICE, AgentComponents, ModelChoice
 from hermes.conversation.agents import AgentScope, LiveRecord, PreparedAgent, build_agent
 from hermes.conversation.conversation import Conversation
 from hermes.conversation.model_choice import ModelSelector
@@ -20,7 +20,7 @@ def open_local_conversation(
     parts: AgentComponents,
     *,
     can_ask: bool = False,
-    wish: ModelChoice = NO_WISH,
+    wish: ModelChoice = NO_CHOICE,
     source: str = "cli",
     cwd: Path | None = None,
     incognito: bool = False,

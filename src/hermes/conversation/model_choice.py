@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hermes import errors
-from hermes.agent.components import NO_WISH, AgentComponents, ModelChoice
+from hermes.agent.components import NO_CHOICE, AgentComponents, ModelChoice
 from hermes.agent.models.model import Model
 from hermes.agent.tool import Tool
 from hermes.store.content import from_json
@@ -27,7 +27,7 @@ class ModelCheck(NamedTuple):
 
 class ModelSelector:
     def __init__(
-        self, parts: AgentComponents, wish: ModelChoice = NO_WISH, *, incognito: bool = False
+        self, parts: AgentComponents, wish: ModelChoice = NO_CHOICE, *, incognito: bool = False
     ) -> None:
         self._parts, self.wish, self._incognito = parts, wish, incognito
         self.tools: Sequence[Tool] = ()

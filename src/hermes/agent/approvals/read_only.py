@@ -16,7 +16,10 @@ from hermes.agent.approvals.shell import SimpleCommand, Word
 
 
 class Program(NamedTuple):
+    """The arguments with which a program, or a subcommand of git, only reads."""
+
     short: str = ""
+    """Letters of short options, in getopt notation."""
     long: str = ""
     """Option names separated by spaces; a name with a trailing `=` takes a value."""
     most: int | None = None
@@ -256,7 +259,7 @@ def is_read_only(command: SimpleCommand, *, sandboxed: bool) -> bool:
             and not any(_is_option_like(word) or word.glob for word in arguments)
         )
     if base == "find":
-        return _is_find_only(arguments)
+        return _is_find_read_only(arguments)
     if base == "git":
         if not sandboxed or not arguments or arguments[0].text not in GIT:
             return False
@@ -268,9 +271,9 @@ def is_read_only(command: SimpleCommand, *, sandboxed: bool) -> bool:
 
 
 def _has_known_options(program: Program, arguments: Sequence[Word]) -> bool:
-    """Return whether all options are on the list.
+    """Return whether `program` lists all options in `arguments` and allows the operands.
 
-    This list and the program itself may disagree on whether an option has a value. A value that looks like an
+    The list and the program itself may disagree on whether an option has a value. A value that looks like an
     option is therefore rejected. A word after `--` that looks like an option is rejected too.
     """
     operands: list[str] = []
@@ -331,7 +334,7 @@ def _can_be_option(word: Word) -> bool:
     return _is_option_like(word) or _can_hide_option(word)
 
 
-def _is_find_only(arguments: Sequence[Word]) -> bool:
+def _is_find_read_only(arguments: Sequence[Word]) -> bool:
     started = False
     for word in arguments:
         if _can_hide_option(word):

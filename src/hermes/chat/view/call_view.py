@@ -17,7 +17,7 @@ from hermes.chat.view.calls import DELEGATE, EDITORS, NO_RESULT, Call, describe_
 from hermes.chat.view.diff_view import is_folded, render_diff
 from hermes.chat.view.diffs import format_counts
 from hermes.chat.view.edits import Edit, read_edit
-from hermes.chat.view.gutter import OPEN_HINT, OUTSIDE, Folded, Gutter, Line, fold
+from hermes.chat.view.gutter import FOREIGN_MARK, OPEN_HINT, Folded, Gutter, Line, fold
 from hermes.store.content import to_json
 from hermes.text import format_count, make_printable, make_readable, reveal, spell_controls
 
@@ -99,7 +99,7 @@ def view_ended(call: Call, seconds: float | None, width: int) -> View:
     if edit is not None and call.output is not None:
         parts.append(render_diff(edit.diff, most_lines=DIFF_LINES, hint=OPEN_HINT))
         if edit.note:
-            parts.append(Gutter([Line(OUTSIDE, f"{edit.note} ({OPEN_HINT})", "yellow")]))
+            parts.append(Gutter([Line(FOREIGN_MARK, f"{edit.note} ({OPEN_HINT})", "yellow")]))
         return View(Group(*parts), title.is_folded or bool(edit.note) or is_folded(edit.diff, DIFF_LINES))
     head_lines = SUBAGENT_LINES if call.name == DELEGATE else OUTPUT_HEAD
     folded = fold(_split_lines(make_readable(call.summary)), head_lines, OUTPUT_TAIL, OUTPUT_ROWS * width)
@@ -134,7 +134,7 @@ def view_unfinished(call: Call, width: int) -> RenderableType:
 
 def _mark_lines(folded: Folded, style: str) -> list[Line]:
     return [
-        Line(OUTSIDE, folded.hint, "dim italic") if line is None else Line(OUTSIDE, line, style)
+        Line(FOREIGN_MARK, folded.hint, "dim italic") if line is None else Line(FOREIGN_MARK, line, style)
         for line in folded.lines
     ]
 
@@ -161,8 +161,8 @@ def view_whole(call: Call) -> RenderableType:
     if edit is not None:
         parts += view_edit(edit, whole=True)
     else:
-        output = [Line(OUTSIDE, line) for line in _split_lines(make_readable(call.printed))]
-        parts.append(Gutter(_limit_lines(output) or [Line(OUTSIDE, "(no output)", "dim")]))
+        output = [Line(FOREIGN_MARK, line) for line in _split_lines(make_readable(call.printed))]
+        parts.append(Gutter(_limit_lines(output) or [Line(FOREIGN_MARK, "(no output)", "dim")]))
     if call.is_thinned:
         parts.append(Text(f"  {THINNED}", "yellow"))
     return Group(*parts)
@@ -191,13 +191,13 @@ def view_edit(edit: Edit, *, whole: bool = False) -> list[RenderableType]:
     if edit.diff:
         parts.append(render_diff(edit.diff, most_lines=MOST_OPENED))
     elif not (edit.added or edit.removed):
-        parts.append(Gutter([Line(OUTSIDE, edit.action, "dim")]))
+        parts.append(Gutter([Line(FOREIGN_MARK, edit.action, "dim")]))
     if edit.note:
-        parts.append(Gutter([Line(OUTSIDE, edit.note, "yellow")]))
+        parts.append(Gutter([Line(FOREIGN_MARK, edit.note, "yellow")]))
     if whole and edit.new_text is not None:
         parts.append(Text("  the whole new text:", "dim"))
         parts.append(
-            Gutter(_limit_lines([Line(OUTSIDE, line) for line in reveal(edit.new_text).split("\n")]))
+            Gutter(_limit_lines([Line(FOREIGN_MARK, line) for line in reveal(edit.new_text).split("\n")]))
         )
     return parts
 
@@ -220,7 +220,7 @@ def view_thinking(text: str, width: int) -> RenderableType:
     lines = _split_lines(spell_controls(text[-width * 50 :]))[-REASONING_TAIL:]
     visible = fold(lines, REASONING_TAIL, 0, OUTPUT_ROWS * width).lines
     head = Text("∴ reasoning", "dim")
-    return Group(head, Gutter([Line(OUTSIDE, line, "dim") for line in visible if line is not None]))
+    return Group(head, Gutter([Line(FOREIGN_MARK, line, "dim") for line in visible if line is not None]))
 
 
 def view_reasoning(text: str, width: int) -> View:
@@ -232,5 +232,5 @@ def view_reasoning(text: str, width: int) -> View:
 
 
 def view_whole_reasoning(text: str) -> RenderableType:
-    lines = [Line(OUTSIDE, line, "dim") for line in _split_lines(spell_controls(text))]
+    lines = [Line(FOREIGN_MARK, line, "dim") for line in _split_lines(spell_controls(text))]
     return Group(Text("reasoning", "bold dim"), Gutter(_limit_lines(lines)))

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from hermes.chat.view.diffs import Kind, classify_lines
-from hermes.chat.view.gutter import OUTSIDE, Gutter, Line, cut_middle
+from hermes.chat.view.gutter import FOREIGN_MARK, Gutter, Line, cut_middle
 from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ def render_diff(
     `heading` is the path. With `most_lines`, only that many lines are shown, followed by the number of
     omitted lines and `hint`.
     """
-    lines = [Line(OUTSIDE, line, STYLES[kind]) for kind, line in classify_lines(diff)]
+    lines = [Line(FOREIGN_MARK, line, STYLES[kind]) for kind, line in classify_lines(diff)]
     if most_lines is not None:
         left_out = len(lines) - most_lines
         if left_out > 1:
             hint_line = f"… {format_count(left_out, 'more line')}{f' ({hint})' if hint else ''}"
-            lines = [*lines[:most_lines], Line(OUTSIDE, hint_line, "dim")]
+            lines = [*lines[:most_lines], Line(FOREIGN_MARK, hint_line, "dim")]
         lines = [line._replace(text=cut_middle(line.text, LONGEST_LINE)) for line in lines]
     parts: list[RenderableType] = [Text(make_printable(heading), "bold")] if heading else []
     return Group(*parts, *([Gutter(lines)] if lines else []))

@@ -11,7 +11,7 @@ from rich.text import Text
 from hermes.text import format_count
 
 OPEN_HINT = "Ctrl-O opens"
-OUTSIDE = "│"
+FOREIGN_MARK = "│"
 """The mark in the left margin of foreign text."""
 INDENT, MARGIN = 2, 4
 """The space before the mark, and the whole width of the margin with the mark."""

@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 if TYPE_CHECKING:
     from rich.segment import Segment
 
-TOGETHER, SHOWN = "\x1b[?2026h", "\x1b[?2026l"
+BEGIN_UPDATE, END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
 """The escape sequences that begin and end a synchronised update, during which the terminal does not
 redraw."""
 BEGIN, END = "\x1b[?25l\x1b[?2004h", "\x1b[?25h\x1b[?2004l"
@@ -73,7 +73,7 @@ class Region:
         return f"\x1b[{rows}F{CLEAR_BELOW}" if rows else ""
 
     def _write(self, text: str) -> None:
-        self._console.file.write(f"{TOGETHER}{text}{SHOWN}")
+        self._console.file.write(f"{BEGIN_UPDATE}{text}{END_UPDATE}")
         self._console.file.flush()
 
 

@@ -14,7 +14,12 @@ from typing import NamedTuple
 
 from hermes.cli.exit_codes import WrongUsage
 
-NAMED = {"-c": "--continue", "--continue": "--continue", "-r": "--resume", "--resume": "--resume"}
+CONVERSATION_FLAGS = {
+    "-c": "--continue",
+    "--continue": "--continue",
+    "-r": "--resume",
+    "--resume": "--resume",
+}
 """The flags that are followed by the name of a conversation, and their long forms."""
 CHAT, STORE, END_OF_FLAGS = "chat", "--store", "--"
 HELP = "(see 'hermes --help')"
@@ -60,13 +65,13 @@ def insert_chat_command(argv: Sequence[str], commands: Collection[str]) -> list[
         word = rest.pop(0)
         if word == END_OF_FLAGS:
             return [CHAT, *words, word, *rest]
-        if word not in NAMED:
+        if word not in CONVERSATION_FLAGS:
             words.append(word)
             continue
         name: list[str] = []
         while rest and not rest[0].startswith("-") and rest[0] not in commands:
             name.append(rest.pop(0))
-        words.append(f"{NAMED[word]}={' '.join(name)}" if name else word)
+        words.append(f"{CONVERSATION_FLAGS[word]}={' '.join(name)}" if name else word)
         if rest and rest[0] == CHAT:
             rest.pop(0)
         elif rest and rest[0] in commands:

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from hermes.store.values import Imported
 
 NAME = "state.rebuilt.db"
-INDEX = "sessions.json"
+CHAT_LIST = "sessions.json"
+"""The list of chats that the gateway writes beside the transcripts."""
 
 
 class ScanResult(NamedTuple):
@@ -166,7 +167,7 @@ def _build_store(scan: ScanResult, folder: Path, into: Path, *, trusted: bool) -
     """Build the new store and return the lines to print."""
     from hermes.db.session_db import SessionDB
 
-    entries, _ = read_entries(folder / INDEX)
+    entries, _ = read_entries(folder / CHAT_LIST)
     sources = {
         entry["session_id"]: entry.get("platform")
         for entry in entries.values()
@@ -178,7 +179,7 @@ def _build_store(scan: ScanResult, folder: Path, into: Path, *, trusted: bool) -
         SessionDB(Path(aside) / NAME, durability="normal") as db,  # only its copy must be durable
     ):
         imported = _import_found(db, scan, sources, trusted=trusted)
-        taken = import_file(db, folder / INDEX, _read_keying()) if trusted else ImportResult(0, [])
+        taken = import_file(db, folder / CHAT_LIST, _read_keying()) if trusted else ImportResult(0, [])
         mark_imported(db)
         db.backup(into)
     target = make_printable(str(into))
@@ -190,7 +191,7 @@ def _build_store(scan: ScanResult, folder: Path, into: Path, *, trusted: bool) -
             if trusted
             else describe_trust(imported._replace(left_out=_count_chats(imported, len(entries))))
         ),
-        *shorten_lines([f"{INDEX}: {why}" for why in taken.left_out]),
+        *shorten_lines([f"{CHAT_LIST}: {why}" for why in taken.left_out]),
         *shorten_lines([f"{session_id}: its parent has no transcript" for session_id in imported.detached]),
         *shorten_lines(
             [
