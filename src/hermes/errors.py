@@ -34,7 +34,7 @@
         ├── BackupFailed           (sqlite3.OperationalError)
         └── StoreFailed            (sqlite3.OperationalError)  any other error of the engine
 
-Callers of the documented interface can catch the types in brackets. `make_error()` creates the class with
+Programs written for the reference can catch the types in brackets. `make_error()` creates the class with
 both types when the error is raised, so that nothing imports `sqlite3` before an error occurs.
 """
 
@@ -50,7 +50,7 @@ class HermesError(Exception):
     """The base class. The message of every subclass is one line for a person."""
 
     documented: str = ""
-    """Name of the `sqlite3` class that the documented interface promises, if any."""
+    """Name of the `sqlite3` class that the reference documents for such an error, if any."""
 
     spooled: Path | None = None
     """The spool file that contains the data that could not be written; the data is stored later. None if
@@ -192,8 +192,8 @@ class StoreFailed(StoreError):
 
 
 def make_error(kind: type[HermesError], message: str) -> HermesError:
-    """Return an instance of `kind` that is also an instance of the documented `sqlite3` class: `raise
-    make_error(X, "…")`."""
+    """Return an instance of `kind` that is also an instance of the `sqlite3` class named by
+    `kind.documented`, if there is one. Used as `raise make_error(X, "…")`."""
     return _get_twin(kind)(message)
 
 

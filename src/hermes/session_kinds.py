@@ -21,12 +21,12 @@ PLATFORMS = (
     ),
     *("feishu", "wecom", "weixin", "bluebubbles", "qqbot", "homeassistant", "webhook", "api-server"),
 )
-"""The documented platforms on which people talk with the agent."""
+"""The names that the reference documents for the platforms on which people talk with the agent."""
 JOB_SOURCES = ("cron", "batch")
 SOURCES = ("cli", *PLATFORMS, "acp", *JOB_SOURCES)
-"""All documented sources. A session may have another source."""
+"""All sources that the reference documents. A session may have another source."""
 CHAT_TYPES = ("dm", "group", "channel", "thread")
-"""The documented types of platform chats."""
+"""The types of platform chats that the reference documents."""
 SOURCE_ALIASES = {"api_server": "api-server"}
 
 IMPORTED_ROLES = {"system": "imported_system", "developer": "imported_developer"}
@@ -35,7 +35,8 @@ KEPT_FROM_MODELS = frozenset(IMPORTED_ROLES.values())
 
 
 def canonical_source(name: str) -> str:
-    """Return the documented name of a source or platform. Older spellings are accepted."""
+    """Return the usual name of a source or platform, which may be given in an older spelling. Any other name
+    is returned unchanged."""
     return SOURCE_ALIASES.get(name, name)
 
 

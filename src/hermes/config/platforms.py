@@ -14,6 +14,6 @@ REGISTRY = "hermes.gateway.registry"
 
 
 def list_platforms() -> Mapping[str, Platform]:
-    """Return every platform by its documented name."""
+    """Return the declaration of every platform by its name."""
     platforms: Mapping[str, Platform] = import_module(REGISTRY).PLATFORMS
     return platforms

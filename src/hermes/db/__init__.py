@@ -1,5 +1,5 @@
 """Public handles: `SessionDB` for the whole store and `ScopedStore` for one person.
 
-Owns the documented methods. Each method calls a manager in `store`, such as the one for sessions or messages,
+Owns the public verbs. Each verb calls a manager in `store`, such as the one for sessions or messages,
 or a search in `recall`. Imports no agent and no surface.
 """

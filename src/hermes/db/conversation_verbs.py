@@ -1,4 +1,4 @@
-"""Methods on conversations beyond the documented interface, for both handles.
+"""Verbs on conversations that the reference does not have, for both handles.
 
 Managers are imported on first use, so that opening a store stays fast.
 """

@@ -85,7 +85,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     MAX_TITLE_LENGTH = titles.MAX_TITLE_LENGTH
     _sees_every_owner = True
 
-    # The documented constants of the write path. The engine applies them.
+    # The constants of the write path that the reference documents. The engine applies them.
     _WRITE_MAX_RETRIES = 15
     _WRITE_RETRY_MIN_S = 0.020
     _WRITE_RETRY_MAX_S = 0.150
@@ -132,7 +132,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
             self._engine = self._spooling.engine
         self._append: Callable[[NewMessage], int] = (self._spooling or Messages(self._engine)).append
         self._raw: Any = None
-        self._lock = threading.RLock()  # documented: some scripts use this attribute
+        self._lock = threading.RLock()  # some scripts for the reference use this attribute
 
     def _open_spool(self) -> SpoolWriter | None:
         """Replay what earlier handles left in the spool. Return the spool writer of this handle, or None if

@@ -344,7 +344,7 @@ def _iterate_calls(stored: object) -> Iterable[tuple[str, object]]:
         return
     try:
         calls = _decode_calls(stored)
-    except (ValueError, RecursionError):  # not the documented format: check each part separately
+    except (ValueError, RecursionError):  # not the format of the reference: check each part separately
         yield from _iterate_odd_calls(from_json(stored, None))
         return
     for call in calls:

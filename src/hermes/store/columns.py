@@ -93,7 +93,7 @@ SESSIONS: tuple[SessionColumn, ...] = (
     SessionColumn("handoff_state", in_lists=True, steers="handoff", in_branch=False, is_scrubbed=False),
     SessionColumn("handoff_platform", in_lists=True, steers="handoff", in_branch=False, is_scrubbed=False),
     SessionColumn("handoff_error", in_lists=True, steers="handoff", in_branch=False),
-    # The columns above are the documented ones.
+    # The columns above are those of the reference.
     SessionColumn("last_active", "number", "derived", in_lists=True, is_imported=False),
     SessionColumn("preview", "text", "derived", in_lists=True, is_imported=False),
     SessionColumn("relation", "text", "derived", in_lists=True, is_scrubbed=False),
@@ -168,7 +168,7 @@ MESSAGES: tuple[MessageColumn, ...] = (
         replay="answers",
         steers=PROVIDER_ITEM,
     ),
-    # The columns above are the documented ones.
+    # The columns above are those of the reference.
     MessageColumn("uid", is_scrubbed=False),
     MessageColumn("active", "counter"),
     MessageColumn("rewound_at", "number", replace="cleared"),

@@ -1,4 +1,4 @@
-"""Encoding of values in text columns: the documented format of structured content, and tolerant JSON."""
+"""Encoding of values in text columns: structured content in the format of the reference, and tolerant JSON."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def to_json(value: object) -> str:
 
 
 def _dumps(value: object) -> str:
-    # The standard library's encoder refuses values that JSON cannot represent (dates, bytes, sets), as
-    # documented. msgspec would silently convert them. It would also drop infinities.
+    # The standard library's encoder refuses values that JSON cannot represent (dates, bytes, sets), as in the
+    # reference. msgspec would silently convert them. It would also drop infinities.
     global _encode
     if _encode is None:
         import json
@@ -57,7 +57,7 @@ def from_json(text: str, otherwise: Any) -> Any:
         pass
     import json
 
-    try:  # NaN, huge numbers, lone surrogates in escapes: the documented writer produces them
+    try:  # NaN, huge numbers, lone surrogates in escapes: the reference writes them
         return json.loads(text)
     except (ValueError, RecursionError):
         return otherwise
@@ -99,7 +99,7 @@ _BROKEN = object()
 
 
 def json_or_none(value: object) -> str | None:
-    """Encode a JSON column. Falsy values are stored as NULL, as documented."""
+    """Encode a JSON column. Falsy values are stored as NULL, as in the reference."""
     return to_json(value) if value else None
 
 
@@ -138,7 +138,8 @@ def parse_uid(stored: Any) -> str | None:
 
 
 def count_calls(role: str, tool_calls: object) -> int:
-    """Return the number of tool calls in a message, counted as documented."""
+    """Return the number of tool calls in a message, counted as the reference counts them. A value that is no
+    list counts as one call; a tool's message has none."""
     if role == "tool" or tool_calls is None:
         return 0
     return len(tool_calls) if isinstance(tool_calls, list | tuple) else 1

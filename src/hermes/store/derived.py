@@ -50,7 +50,7 @@ LAST_PERSON = """SELECT max(timestamp) FROM messages
 FIRST_SAID = """SELECT content, content_kind FROM messages
     WHERE session_id = ? AND role = 'user' AND content IS NOT NULL AND active = 1 ORDER BY id LIMIT 1"""
 
-# Replaces the names that other programs use for a source by the documented one.
+# Replaces the names that other programs use for a source by the usual one.
 SET_SOURCE = "UPDATE sessions SET source = ? WHERE id = ? AND source = ?"
 SET_FAMILY = "UPDATE sessions SET relation = ?, root_id = ?, listed = ?, kind = ? WHERE id = ?"
 # A session that joins a conversation gets the fence of the conversation, so that a writer that lost the lease

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from hermes.store.values import Converted, Key, Repair
 
 SCHEMA_VERSION = 11
-"""The documented version of the tables that other programs read."""
+"""The schema version of the reference that the tables of a store have. Other programs read it from the table
+`schema_version`."""
 
 DURABILITY = {"full": "FULL", "normal": "NORMAL"}
 FILE_MARK = b"SQLite format 3\0"
@@ -31,7 +32,8 @@ WAL_HINT = (
 
 
 def open_engine(path: Path, *, read_only: bool = False, durability: str = "full", **figures: Any) -> Engine:
-    """Open the store at `path`. `figures` are the documented constants of the write path.
+    """Open the store at `path`. `figures` are constants of the write path that `SessionDB` sets, such as the
+    number of retries.
 
     A store of another schema version can be opened only with `read_only`. A converted copy is then opened in
     its place.

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 MOST_FILES = 20_000
 PROGRAMS = frozenset({".git", "node_modules", ".venv", "__pycache__"})
+"""Names of folders that tools fill. They are not searched."""
 
 
 class FoundFiles(NamedTuple):

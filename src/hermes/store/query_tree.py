@@ -28,6 +28,7 @@ from hermes.terms import MAX_TERM, find_token_spans, fold, index_texts, is_space
 
 _WHITESPACE = re.compile(r"\s+")
 LONGEST_BEGUN = 2
+"""The maximum length of a prefix that counts as short, in letters."""
 
 
 class Word(NamedTuple):

@@ -1,4 +1,5 @@
-"""Query languages: the documented operators, the fields and dates of the prompt language, argument checks.
+"""Query languages: the operators of the reference, the fields and dates of the prompt language, argument
+checks.
 
 Owns the parsing of typed text into the tree of `store.query_tree`. Imports no search.
 """

@@ -1,6 +1,6 @@
-"""The documented query language. Every string is a valid query; no function here raises.
+"""The query language that the reference documents. Every string is a valid query; no function here raises.
 
-This module parses only the documented grammar. `hermes.recall.query.prompt_language` adds the extensions for
+This module parses only the grammar below. `hermes.recall.query.prompt_language` adds the extensions for
 queries typed at a prompt.
 
     query   a OR b        either
@@ -131,7 +131,7 @@ def _measure_ending(word: str, end: int) -> int:
     return length if length == 1 or (last == "." and length >= 3) else 0
 
 
-# The documented query sanitiser, for callers of `SessionDB._sanitize_fts5_query`. The search itself never
+# The query sanitiser of the reference, for callers of `SessionDB._sanitize_fts5_query`. The search itself never
 # uses it. It makes a string that FTS5 mostly accepts, and it can change the meaning of the query. Its steps
 # and their order are part of the contract, even where they are odd.
 
@@ -146,8 +146,8 @@ _COMPOUND = re.compile(r"[^\W_]+(?:[._-]+[^\W_]+)+")
 
 
 def sanitize_fts5_query(query: str) -> str:
-    """Return the query in a form for FTS5, as documented. For example, `chat-send` becomes `"chat-send"`, and
-    `hello AND` becomes `hello`."""
+    """Return the query in the form that the reference passes to FTS5. For example, `chat-send` becomes
+    `"chat-send"`, and `hello AND` becomes `hello`."""
     query = require_text("query", query).replace(_HELD, "")
     phrases = iter(_PHRASE.findall(query))
     query = _SPECIAL.sub(" ", _PHRASE.sub(_HELD, query))

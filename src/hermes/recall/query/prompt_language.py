@@ -11,7 +11,7 @@ tag is repeated, all of the tags are required. NOT can precede source, role, kin
 is:archived.
 
 Every string is a valid query. An unknown field, an invalid date or a parenthesis without its partner is
-searched for as text. As in the documented language, NOT has no effect on the first word of a query.
+searched for as text. As in `operators`, NOT has no effect on the first word of a query.
 """
 
 from __future__ import annotations

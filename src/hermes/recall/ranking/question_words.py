@@ -98,7 +98,8 @@ def _is_sentence(text: str) -> bool:
 
 
 def read_question(text: str) -> Question:
-    """Parse a question in the documented query language. Every string is a valid question; this never raises."""
+    """Parse a question, which may contain operators of `query.operators`. Every string is a valid question;
+    this never raises."""
     typed = replace_surrogates(text[:LONGEST])
     must = parse(typed) if STRICT.search(typed) and not is_question(typed) else None
     plain = OPERATOR.sub(" ", NEGATED.sub(" ", typed))

@@ -18,7 +18,8 @@ from hermes.store.sessions.lineage import list_with_subagents
 from hermes.store.sessions.sessions import check_source
 
 ACTUAL, ESTIMATED, INCLUDED, UNKNOWN = "actual", "estimated", "included", "unknown"
-"""Certainty of a cost: billed, estimated, included in a subscription, or unknown."""
+"""Certainty of a cost: billed, estimated, none (because the model ran locally or is part of a subscription),
+or unknown."""
 
 SESSION = """SELECT s.id, s.root_id, s.source, s.model, s.title, s.started_at, s.ended_at, s.cost_status,
     coalesce(s.message_count, 0), coalesce(s.tool_call_count, 0), coalesce(s.api_call_count, 0),

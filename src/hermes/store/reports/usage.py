@@ -1,4 +1,4 @@
-"""Usage: one row per model call, and the sums in the documented columns of the session.
+"""Usage: one row per model call, and the sums in the token and cost columns of the session.
 
 The columns contain the total cost of a session, including auxiliary calls (titles, summaries). The rows add
 the model and the purpose. A caller that uses only `update_token_counts` writes no rows. If the columns
@@ -112,7 +112,7 @@ class ModelCall(NamedTuple):
         return self._replace(**values)
 
     def make_usage(self) -> Usage:
-        """Return the values for the documented columns."""
+        """Return the values to add to the token and cost columns of the session."""
         return Usage(
             **{name: getattr(self, name) for name in self._fields if name in Usage._fields},
             api_call_count=1,

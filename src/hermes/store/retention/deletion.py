@@ -36,7 +36,9 @@ MESSAGES_AT_ONCE, CONVERSATIONS_AT_ONCE = 2_000, 200
 keep commits few, and low enough to keep waits for the write lock short."""
 
 GHOST_AGE = clock.DAY
+"""The age from which `prune_empty_ghost_sessions` deletes an empty session."""
 ORPHAN_AGE = 7 * clock.DAY
+"""The age and idle time from which `finalize_orphaned_compression_sessions` ends a continuation."""
 
 # The continuation of a deleted session takes over its tags.
 KEEP_TAGS = """INSERT INTO tags (session_id, tag) SELECT s.id, t.tag FROM tags t JOIN sessions s

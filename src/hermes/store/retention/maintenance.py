@@ -69,7 +69,7 @@ class Maintenance:
                 result["vacuumed"] = True
             Purge(self._engine, folder).finish()  # a purge that was interrupted
             log.info("maintenance: %s sessions closed, then %s", closed, result)
-        except Exception as problem:  # noqa: BLE001 - documented: this runs at start-up, which must not fail
+        except Exception as problem:  # noqa: BLE001 - this runs at start-up, which must not fail
             log.warning("maintenance failed: %s", problem)
             result["error"] = str(problem)
         return result

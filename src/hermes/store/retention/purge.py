@@ -30,6 +30,7 @@ log = get_logger(__name__)
 
 WAIT_S = 30.0
 MOST_READ, MOST_READ_OF_ONE = 100_000_000, 20_000_000
+"""The maximum number of bytes that are searched for deleted words: in all files together, and in one file."""
 MOST_TOLD = 20
 RECORDS = ("sessions", "spool")
 """Folders in which each file belongs to one session. When the session is purged, its files are deleted or
@@ -39,6 +40,7 @@ WORD_RUN = re.compile(r"[^\W_]+(?: [^\W_]+)*")
 WORD = re.compile(r"[^\W_]+")
 ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 SHORTEST_RUN, LONGEST_RUN = 16, 60
+"""A run of words is used only if it has at least `SHORTEST_RUN` characters, and is cut to `LONGEST_RUN`."""
 WORD_HEAD = 10
 """Texts are looked up by this many first characters, and are then compared in full. A single word is used
 only if it has at least this length."""

@@ -22,6 +22,7 @@ from hermes.store.values import Scrubbed, ScrubReceipt
 RECORDS = ("sessions", "spool")
 """The folders beside the store whose files are rewritten."""
 OTHER_TEXTS = ("*.env", "*.yaml", "*.yml", "*.json", "*.toml", "*.txt", "*.md", "*.log", "logs/*")
+"""The files of the home that are searched for the secret, but not rewritten."""
 MOST_TRIES = 5
 
 

@@ -24,7 +24,9 @@ from hermes.store.content import JSON_PREFIX
 from hermes.text import has_lone_surrogates, replace_surrogates
 
 INSTEAD = "[scrubbed]"
+"""The text that replaces a scrubbed secret."""
 SHORTEST = 6
+"""The minimum length of a secret, in characters."""
 
 _SHORT_ESCAPES = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _JSON_BEGINS = ("{", "[", '"')

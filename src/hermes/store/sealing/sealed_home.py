@@ -21,6 +21,7 @@ from hermes.store.sealing.sealed_files import Form, SealedFiles, is_sealed_file
 HISTORY = "chat_history"
 INCOMING = "gateway/incoming"
 SEALED_FOLDERS = ("memories", "skills", "people", INCOMING, "sessions/edits")
+"""The folders of a home whose files are encrypted if the store is."""
 LOCKED_FOLDERS = ("memories", "skills")
 """Folders with a lock. A process that writes below such a folder holds the folder's lock."""
 

@@ -166,7 +166,7 @@ def rehome_messages(
 
 
 def recount_messages(writer: Writer, session_id: str) -> None:
-    """Set the documented counters of a session from its own live messages."""
+    """Set `message_count` and `tool_call_count` of a session from its own messages that are not rewound."""
     rows = writer.rows(CALLS_OF, session_id)
     calls = sum(count_calls(role, from_json(text, text)) for role, text in rows)
     writer.run(SET_COUNTS, writer.value(COUNT_OF, session_id), calls, session_id)

@@ -1,8 +1,9 @@
 """Lists of conversations and sessions, read in the order of an SQL index until the page is full.
 
 `preview`, `last_active` and the place in the family are stored on the session row; `derived` maintains them.
-The documented lists hide nothing. The list for people (`list_conversations`) hides jobs, subagents, tool
-sessions and archived conversations, and counts the hidden conversations by reason with one query.
+The lists that the reference documents (`list_rich`, `list_by_activity`) hide nothing. The list for people
+(`list_conversations`) hides jobs, subagents, tool sessions and archived conversations, and counts the hidden
+conversations by reason with one query.
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ KINDS = ("chat", *HIDDEN_KINDS)
 
 
 COUNTED_MESSAGES, COUNTED_CALLS = "conversation_message_count", "conversation_tool_call_count"
-"""Names of the counts over all segments in a row of `list_rich`. The documented `message_count` and
-`tool_call_count` count only the live session."""
+"""Names of the counts over all segments in a row of `list_rich`. There, `message_count` and `tool_call_count`
+count only the live session, as in the reference."""
 PROJECTED = (
     *("id", "ended_at", "end_reason", "message_count", "tool_call_count", "title"),
     *("last_active", "preview", "model", "system_prompt"),

@@ -420,8 +420,8 @@ def _read_family(reader: Reader, session_id: str) -> list[dict[str, Any]]:
     """Return every message of the session and its ancestors, in order of id.
 
     Other programs copy carried messages into a continuation, and the copies have no uid. A person's message
-    without a uid is therefore left out if the same text already occurred since the last answer, as
-    documented.
+    without a uid is therefore left out if the same text already occurred since the last answer. The reference
+    does the same.
     """
     # Carried messages are added: they may have moved to another session, or their session may be in the
     # trash.

@@ -1,4 +1,4 @@
-"""Session rows: create, end, reopen, count, and the documented counters."""
+"""Session rows: create, end, reopen and count sessions, and add up the tokens and costs of a session."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ LONGEST_PREFIX = 1000
 
 
 def check_source(source: str) -> str:
-    """Return the documented name of a source. Older names are accepted."""
+    """Check the name of a source. Return its usual name if it is an older spelling, otherwise the name
+    itself."""
     return canonical_source(require_text("source", source))
 
 
@@ -182,7 +183,7 @@ class NewSession(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """The tokens and cost of model calls, as the documented counters."""
+    """The tokens and cost of model calls, to be added to the columns of a session."""
 
     input_tokens: int = 0
     output_tokens: int = 0

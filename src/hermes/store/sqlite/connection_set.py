@@ -443,7 +443,7 @@ class ConnectionSet:
             raise self.damage
 
     def translate_error(self, problem: Exception) -> errors.HermesError:
-        """Return the documented error for an error of SQLite. After damage, stop all further writes."""
+        """Return the `HermesError` for an error of SQLite. After damage, stop all further writes."""
         if isinstance(problem, Unreachable):
             return self._stop_writing(damage_error(self.path, str(problem)), problem)
         if not isinstance(problem, apsw.Error):

@@ -366,8 +366,8 @@ def _check_schema(path: Path, connection: apsw.Connection, identity: tuple[int, 
     """Undo changes of other programs to the search tables, and add parts of `schema.sql` that the store
     lacks.
 
-    This also checks the documented version. Call it only if the schema has changed since the last check. If
-    it has not, the first read or write checks the documented version.
+    This also checks the schema version in the table `schema_version`. Call it only if the schema has changed
+    since the last check. If it has not, the first read or write checks that version.
     """
     check_documented_version(connection, path)
     for name in drop_foreign_search(connection):

@@ -39,14 +39,16 @@ __all__ = [
 APPLICATION_ID = 0x48524D53
 """`PRAGMA application_id` of a Hermes store: HRMS."""
 LAYOUT = 2
-"""`PRAGMA user_version` of a Hermes store: the version of the columns, tables and triggers that are not documented.
+"""`PRAGMA user_version` of a Hermes store: the version of the columns, tables and triggers that the schema of the
+reference does not have.
 
 Layout 1 stored `messages.uid` as 16 bytes, layout 2 stores it as text.
 """
 ENCODING = "UTF-8"
 """The text encoding of every Hermes store. Another program may have created a store with a different one."""
 SCHEMA_VERSION = 11
-"""The documented version of the tables that other programs read."""
+"""The schema version of the reference that the tables of a Hermes store have. Other programs read it from the
+table `schema_version`."""
 
 Standing = Literal["empty", "older", "ours"]
 """The kind of a database. `empty`: it has no tables. `older`: it must be migrated. `ours`: it is a Hermes
@@ -100,7 +102,7 @@ def has_former_layout(connection: apsw.Connection) -> bool:
 
 
 def check_documented_version(connection: apsw.Connection, path: Path) -> None:
-    """Raise `StoreTooNew` if the documented version of a Hermes store is too new.
+    """Raise `StoreTooNew` if the schema version of a Hermes store is above `SCHEMA_VERSION`.
 
     The check is one statement. It makes SQLite parse the schema, so use it on a connection that needs the
     schema anyway.

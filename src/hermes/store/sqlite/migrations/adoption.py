@@ -1,7 +1,7 @@
 """The last migration step: turn a database of the reference's version 11 into a Hermes store.
 
-The step is one transaction and verifies that it kept all data. The documented tables stay unchanged, with
-four exceptions that the rules of a Hermes store require:
+The step is one transaction and verifies that it kept all data. The tables of the reference stay unchanged,
+with four exceptions that the rules of a Hermes store require:
 
 - If several sessions have the same title, all but the first get a number: ` (2)`, ` (3)`…
 - For messages without a session row, a session row is created.

@@ -1,7 +1,7 @@
 """Migration of older layouts of a Hermes store to the current one, in one transaction.
 
-Layout 2 stores `messages.uid` as text, so that every column of the documented tables is text, a number or NULL. Only
-this column changes. No message is recorded as changed, and the search index is kept.
+Layout 2 stores `messages.uid` as text, so that every column of the tables that other programs read is text, a
+number or NULL. Only this column changes. No message is recorded as changed, and the search index is kept.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def _compute(writer: SqliteWriter, added: Set[str]) -> None:
 
 
 def recount_messages(writer: SqliteWriter, session_ids: list[str]) -> None:
-    """Compute the documented message counters of these sessions from their messages."""
+    """Set `message_count` and `tool_call_count` of these sessions from their messages."""
     for session_id in session_ids:
         messages = writer.rows(CALLS, session_id)
         calls = sum(

@@ -119,7 +119,7 @@ def shrink(connection: apsw.Connection) -> str | None:
 
 
 def _read_version(connection: apsw.Connection, path: Path, have: Shape) -> int:
-    """Return the documented version, or 1 if there is none.
+    """Return the schema version of the reference that the database has, or 1 if it names none.
 
     With 1, all steps are run. That is cheap, because each step first checks whether it is needed.
     """

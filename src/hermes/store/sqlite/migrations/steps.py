@@ -1,4 +1,4 @@
-"""The documented schema versions: one named step each, with its reason.
+"""The schema versions of the reference: one named step for each, with its reason.
 
 The reference adds missing columns at any time and raises the version only later, so a store may already have
 columns of a higher version. Every step therefore checks whether a column is missing before it adds it. The
