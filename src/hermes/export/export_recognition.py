@@ -1,8 +1,8 @@
 """Recognise a file that this program exported, by the beginning of its content.
 
 HTML has a `generator`, Markdown has a comment below its first heading, and a trace has a field in its first
-event. JSONL has no such mark. It is recognised by its first fields, which are those of a session, in the order
-in which exports write them. A truncated file is recognised by what remains of its beginning.
+event. JSONL has no such mark. It is recognised by its first fields, which are those of a session, in the
+order in which exports write them. A truncated file is recognised by what remains of its beginning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Encoding of values in text columns: structured content in the format of the reference, and tolerant JSON."""
+"""Encoding of values in text columns: structured content in the format of the reference, and tolerant
+JSON."""
 
 from __future__ import annotations
 

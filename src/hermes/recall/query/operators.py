@@ -131,7 +131,7 @@ def _measure_ending(word: str, end: int) -> int:
     return length if length == 1 or (last == "." and length >= 3) else 0
 
 
-# The query sanitiser of the reference, for callers of `SessionDB._sanitize_fts5_query`. The search itself never
+# The query sanitiser of the reference, for callers of `SessionDB._sanitize_fts5_query`. Our search never
 # uses it. It makes a string that FTS5 mostly accepts, and it can change the meaning of the query. Its steps
 # and their order are part of the contract, even where they are odd.
 

@@ -102,6 +102,7 @@ COUNTERS = (
 )
 
 LONGEST_PREFIX = 1000
+"""The maximum length of a text that is looked up as the beginning of an id or title."""
 
 
 def check_source(source: str) -> str:

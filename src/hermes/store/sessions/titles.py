@@ -35,8 +35,8 @@ BY_TITLE = """SELECT id, owner FROM sessions WHERE title = ? AND trashed_at IS N
     ORDER BY owner, started_at DESC, id DESC LIMIT 1"""
 OWNERS_OF = "SELECT DISTINCT owner FROM sessions WHERE title = ? AND trashed_at IS NULL ORDER BY owner"
 IN_USE = "SELECT 1 FROM sessions WHERE title = ? AND owner = ? AND trashed_at IS NULL"
-# The range of titles that start with `title #`, as the reference selects them. Used for rows without a recorded
-# relation.
+# The range of titles that start with `title #`, as the reference selects them. Used for rows without a
+# recorded relation.
 NUMBERED = """SELECT id, title, relation, owner FROM sessions
     WHERE lower(title) >= lower(?) AND lower(title) < lower(?) AND title IS NOT NULL AND trashed_at IS NULL
     ORDER BY owner, started_at DESC, id DESC"""
@@ -124,7 +124,7 @@ class Titles:
         """
         place = writer.row(OWNER, session_id)
         if place is None:
-            # As the reference documents it, a title in use is an error even for a session that does not exist.
+            # As in the reference, a title in use is an error even for a session that does not exist.
             holder = writer.row(HELD_BY, title, "", session_id)
             if holder is None:
                 return False

@@ -70,7 +70,9 @@ RANKING_CATCH_UP_S = 0.25
 Longer is not needed: while blocks are missing, messages are searched instead.
 """
 UPKEEP_S = 3600.0
+"""How long an upkeep operation may index waiting messages first."""
 TRUNCATE_S = 1.0
+"""How long to wait for readers before the log is left as it is."""
 TRUNCATE_NAP_S = 0.01
 
 

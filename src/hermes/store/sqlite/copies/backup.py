@@ -26,6 +26,7 @@ from hermes.store.values import Backup
 
 KEEP = 5
 MOST_BYTES = 8 << 30
+"""How many backups of a store are kept, and their maximum total size in bytes."""
 
 DAMAGED = ".damaged"
 """The suffix of a damaged store that was set aside.

@@ -18,6 +18,7 @@ PAGES_AT_ONCE = 2000
 Between steps, other threads can run, and other processes can write even if the store has no write-ahead log.
 """
 MOST_RESTARTS = 5
+"""How often a copy may be restarted because another process wrote. After that, writers are blocked."""
 
 # Tables that must be intact in a copy. Search tables are derived, so a copy with a damaged one is as good as the
 # store. SQLite also reports an intact one as malformed if an older SQLite split its text differently (trigrams around

@@ -39,8 +39,8 @@ __all__ = [
 APPLICATION_ID = 0x48524D53
 """`PRAGMA application_id` of a Hermes store: HRMS."""
 LAYOUT = 2
-"""`PRAGMA user_version` of a Hermes store: the version of the columns, tables and triggers that the schema of the
-reference does not have.
+"""`PRAGMA user_version` of a Hermes store: the version of the columns, tables and triggers that the schema of
+the reference does not have.
 
 Layout 1 stored `messages.uid` as 16 bytes, layout 2 stores it as text.
 """
