@@ -1,6 +1,6 @@
 """Hermes Sessions: every conversation kept, found again and resumed.
 
-The documented entry point is `from hermes_state import SessionDB`. The modules of this package may move;
+The entry point, as in the reference, is `from hermes_state import SessionDB`. The modules here may move;
 `docs/architecture.md` describes them.
 """
 

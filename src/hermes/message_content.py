@@ -26,8 +26,9 @@ Detail = Literal["everything", "words", "words and pictures"]
 `words`: the text parts. `words and pictures`: the text parts, and `[image]` for each picture."""
 
 INTERRUPTED, PARTIAL = "interrupted", "partial"
-"""Finish reasons of incomplete answers. `interrupted`: a person stopped the answer. `partial`: the answer was
-saved while it was streamed. `partial` remains only if the process died before the answer was complete."""
+"""Finish reasons of incomplete answers. `interrupted`: a person stopped the answer, or its stream failed or
+was cancelled. `partial`: the answer was saved while it was streamed. `partial` remains only if the process
+died before the answer was complete."""
 SELF_EXPLAINING = ("command", "path", "query", "text", "url", "action", "pattern", "goal")
 """Names of tool arguments that are shown as the value alone, without the name, because the value explains
 itself."""

@@ -94,8 +94,8 @@ class ConversationVerbs(Handle):
         )
 
     def undo_reset(self, session_id: str, *, lease_epoch: int | None = None) -> str:
-        """Undo a reset: return to the conversation before it. This is possible only while the new
-        conversation has no messages. Return the id of the earlier session."""
+        """Undo a reset: resume the conversation before it, and return the id of its live session. Raise
+        `InvalidArgument` if a person has already written in the new conversation."""
         from hermes.store.sessions.families import Families
 
         return Families(self._write_access(session_id), routing).undo_reset(session_id, lease_epoch)

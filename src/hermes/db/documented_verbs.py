@@ -1,4 +1,7 @@
-"""Documented methods of both handles. Each calls the manager of its subject, such as sessions or messages."""
+"""Verbs of both handles, most of which the reference documents.
+
+Each calls the manager of its subject, such as sessions or messages.
+"""
 
 from __future__ import annotations
 
@@ -264,7 +267,9 @@ class DocumentedVerbs(Handle):
         """Return one row per conversation, with `preview` and `last_active`.
 
         The most recently started conversation comes first or, with `order_by_last_active`, the most recently
-        active.
+        active. With `include_children`, return one row per session, including continuations and subagents.
+        With `project_compression_tips=False`, the row of a compressed conversation is that of its first
+        session.
         """
         return Listing(self._read_access()).list_rich(
             source,

@@ -293,8 +293,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         return self._retention.list_prune_candidates(older_than_days, source, only)
 
     def prune_empty_ghost_sessions(self, sessions_dir: Path | None = None) -> int:
-        """Delete untitled terminal sessions that started more than a day ago and ended without a message.
-        Return their number."""
+        """Delete untitled sessions with the source `tui` that started more than a day ago and ended without
+        a message. Pinned sessions, and those that a chat uses, are kept. Return how many were deleted."""
         return self._retention.prune_empty_ghost_sessions(sessions_dir)
 
     def finalize_orphaned_compression_sessions(self) -> int:

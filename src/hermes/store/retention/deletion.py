@@ -182,8 +182,9 @@ class Retention:
     def prune_empty_ghost_sessions(
         self, sessions_dir: Path | str | None = None, *, ended_by: float | None = None
     ) -> int:
-        """Delete sessions of the text interface that have no title, are older than a day and ended without a
-        message. Return their number. With `ended_by`, a session that ended after that time is kept."""
+        """Delete untitled sessions with the source `tui` that started more than a day ago and ended without
+        a message. Pinned sessions, and those that a chat uses, are kept. With `ended_by`, a session that
+        ended after that time is kept too. Return how many were deleted."""
         now, folder = clock.now(), check_optional_path("sessions_dir", sessions_dir)
         values = (now - GHOST_AGE, inf if ended_by is None else ended_by, now)
         removed = self.remove_units(lambda writer: [[row[0]] for row in writer.rows(GHOSTS, *values)])
