@@ -33,11 +33,11 @@ class Found(NamedTuple):
     end: int
 
 
-# The folders of an absolute path, or of one below the home, which are removed so that only the file name is
-# left. Text after a colon or a letter is not such a path: `https://host/a/b`, `and/or`.
 CUT = "..."
 """The end of a preview that does not show the whole text."""
 _LAST_WORD = re.compile(r"(?:[\d -]+|\S+)\Z")
+# The folders of an absolute path, or of one below the home, which are removed so that only the file name is
+# left. Text after a colon or a letter is not such a path: `https://host/a/b`, `and/or`.
 _FOLDERS = re.compile(r"(?<![\w:/.])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\'\":,;]+[/\\])*(?=[^\s/\\])")
 
 
@@ -442,8 +442,8 @@ def redact(text: str, counts: Counter[str] | None = None) -> str:
 
 
 def redact_preview(preview: str) -> str:
-    """Return a preview without secrets. The end of a preview that was cut (`...`) can be a part of a secret that is not
-    recognised, so its last word or number is left out."""
+    """Return a preview without secrets. A preview that was cut (`...`) can end with a part of a secret, which
+    is not recognised. Its last word or number is therefore left out."""
     if not preview.endswith(CUT):
         return redact(preview)
     return f"{redact(_LAST_WORD.sub('', preview.removesuffix(CUT)))}{CUT}"

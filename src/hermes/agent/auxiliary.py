@@ -38,7 +38,7 @@ class AuxiliaryAnswer(NamedTuple):
     text: str
     used: Used
     model: Model
-    """The model that answered: a fallback, or the model itself."""
+    """The model that answered. It can be a fallback of the model that was asked."""
 
 
 async def ask(

@@ -79,7 +79,7 @@ class Delegation:
         shows_detail: bool = True,
     ) -> None:
         """`make_prompt` makes the system prompt of a subagent; `stop_processes` ends its background
-        processes. Without `shows_detail`, errors of the model do not contain the words of its provider.
+        processes. Without `shows_detail`, errors of the model do not include the provider's error message.
 
         With a `quota`, tasks are counted for each person.
         """

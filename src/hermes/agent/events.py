@@ -127,8 +127,8 @@ class Note(NamedTuple):
     """Advice that belongs to the notice and names a command to run on the machine. Chat platforms do not show
     the hint, because the command cannot be run there."""
     detail: str = ""
-    """The notice with the words of a model's provider. It replaces `text` for the owner of the machine; other
-    people do not get it. Empty if there are no such words."""
+    """The notice including the error message of a model's provider. Only the owner of the machine gets it,
+    instead of `text`. Empty if there is no such message."""
 
 
 class Moved(NamedTuple):
@@ -158,7 +158,8 @@ class Failed(NamedTuple):
     why: str
     error: Exception
     hidden: str = ""
-    """The reason with the words of a model's provider, for the log, if `why` does not contain them."""
+    """The reason including the error message of a model's provider, for the log. Empty if `why` already
+    includes that message or there is none."""
 
 
 Event = (

@@ -49,7 +49,7 @@ class SessionSummaries:
     ) -> None:
         """`model` is called in a thread, once for each summariser. It returns None if no model is available.
 
-        Without `shows_detail`, errors of the model do not contain the words of its provider.
+        Without `shows_detail`, errors of the model do not include the provider's error message.
         """
         self._model, self._price, self._seconds, self._shows_detail = model, price, seconds, shows_detail
 

@@ -206,7 +206,8 @@ class Changes:
 
     @property
     def leaving(self) -> set[str]:
-        """The first sessions of the conversations that are about to leave the list. The store still has them."""
+        """The ids of the first sessions of the conversations that are about to leave the list. The store
+        still lists these conversations."""
         return {conversation.root_id for step in self._leaving for conversation in step.targets}
 
     def stop(self) -> None:

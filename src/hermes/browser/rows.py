@@ -147,7 +147,8 @@ class Rows:
                 self._at[index] = row._replace(**changes[row.root_id])
 
     def remove(self, root_ids: Collection[str]) -> None:
-        """Remove rows. The rows below them move up. Rows that are not loaded are only counted."""
+        """Remove rows. The rows below them move up. For a row that is not loaded, only the total is
+        reduced."""
         gone = sorted(index for index, row in self._at.items() if row.root_id in root_ids)
         not_loaded = min(len(root_ids) - len(gone), self.total - len(self._at))
         kept = {index: row for index, row in self._at.items() if row.root_id not in root_ids}

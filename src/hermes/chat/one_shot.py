@@ -42,7 +42,8 @@ async def ask(
     files: Sequence[File] = (),
 ) -> Answer:
     """Ask a question with these files attached, and return the answer. `report` receives a line for each
-    attached file, for each problem, and for each tool call that may change something.
+    attached file, for each problem, and for each tool call that may change something. A file that the
+    question itself mentions (`@file`) is not attached, because the question may come from a script.
 
     `decide` asks the person for an approval, if the conversation supports approvals. If it returns None, the
     turn is stopped.

@@ -173,8 +173,8 @@ class Chat:
                 return
 
     async def _handle_input(self, typed: str, files: Sequence[File] | None = None) -> None:
-        """Handle an input. `files` are the attachments of the question of the command line; for an input of
-        the prompt, `files` is None."""
+        """Handle an input. `files` are the attachments of the question of the command line, which is never
+        parsed as a command. For an input of the prompt, `files` is None."""
         text = typed.strip()
         shell = None if files is not None else parse_shell_command(typed)
         command = None if files is not None else parse_command(text)

@@ -150,8 +150,9 @@ class Conversation(SessionMoves[StoreT]):
         return None
 
     def _choose_detail(self, event: Event) -> Event:
-        """Return an event with or without the words of the model's provider. Only the owner of the machine, in
-        a place where nobody else reads, gets them: they can contain keys, names of accounts and addresses."""
+        """Return an event with or without the error message of the model's provider. Only the owner of the
+        machine gets it, in a place where nobody else reads: it can contain keys, account names and
+        addresses."""
         match event:
             case Note(_, hint, detail) if detail and self.scope.machine:
                 return Note(detail, hint)

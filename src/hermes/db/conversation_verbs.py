@@ -194,12 +194,13 @@ class ConversationVerbs(Handle):
         *,
         lease_epoch: int | None = None,
     ) -> list[str]:
-        """Remove a message that its author deleted on its platform, with all its versions. It cannot be
-        restored. Return the ids of the sessions that contained it, in the conversation or the chat of the
-        session.
+        """Remove a message that its author deleted on its platform, with all its edited versions, from all
+        sessions of the conversation and the chat. It cannot be restored. Return the ids of the changed
+        sessions; empty if the message is not stored.
 
-        If it is the last message of a person, the answer to it is deleted too. The id of a version is the id
-        of the message, the separator and any suffix.
+        If it is the last message of a person, the answer to it is deleted too. The content of an older
+        message is replaced by a note. The id of a version is the id of the message, the separator and any
+        suffix.
         """
         from hermes.store.sessions.redaction import Redactions
 

@@ -205,5 +205,6 @@ class ScopedLeases:
 
 
 def make_own_id(session_id: str, owner: str) -> str:
-    """Return the id of the session that an owner named `session_id`."""
+    """Return the id under which the store keeps the session that an owner named `session_id`. It differs from
+    the ids of other owners who chose the same name."""
     return f"{check_new_id(session_id)}_{sha256(owner.encode()).hexdigest()[:12]}"

@@ -48,8 +48,8 @@ _NEEDS: dict[str, Callable[[str], object]] = {
     "hr": re.compile(r"([-*_])[ \t]*\1[ \t]*\1").search,
     "list": re.compile(r"(?:[-+*]|\d[.)])(?:\s|\Z)").search,
 }
-"""For a rule that the parser tries at each line: whether it can apply to any line of a text. Leaving out the others
-saves time."""
+"""For rules that the parser tries at each line: a test whether the rule can apply anywhere in a text. A rule
+that cannot apply is disabled for that text, which saves time."""
 _PLAIN = re.compile(r"[^\n\\`~*_\[\]<!&]*")
 """Matches the text of a block that needs no parsing, because it has one line and no marks."""
 _PARAGRAPHS = re.compile(r"\n(?:[ \t]*\n)+")
@@ -203,7 +203,7 @@ def _open_cell(token: Token) -> str:
 
 
 def _parse_inline(state: StateCore) -> None:
-    """Parse the text of each block. Plain text is its own only token."""
+    """Parse the text of each block. A text that matches `_PLAIN` becomes a single token without parsing."""
     for token in state.tokens:
         if token.type == "inline" and _PLAIN.fullmatch(token.content):
             token.children = [Token("text", "", 0, content=token.content)] if token.content else []

@@ -44,7 +44,8 @@ class Endpoint(NamedTuple):
 
 
 class Fallback(NamedTuple):
-    """An entry of `model.fallbacks`."""
+    """An entry of the setting `model.fallbacks`: a model that answers while the main model fails. If
+    `base_url` is None, the endpoint is that of the main model."""
 
     model: str
     base_url: str | None = None
@@ -53,9 +54,11 @@ class Fallback(NamedTuple):
 
 
 def open_main_model(settings: Settings, cooldowns: Cooldowns | None = None) -> Model:
-    """Return the model that answers, with its fallbacks.
+    """Return the main model, which answers the person, with its fallbacks. Raise `ModelError` if the settings
+    name no model.
 
-    A fallback that cannot be opened is left out, so that its configuration cannot stop the model itself.
+    A fallback that cannot be opened is left out, so that an error in its settings does not affect the main
+    model.
     """
     name = settings.model.default
     if name is None:
@@ -72,7 +75,7 @@ def open_main_model(settings: Settings, cooldowns: Cooldowns | None = None) -> M
 
 
 def list_fallbacks(settings: Settings) -> list[Fallback]:
-    """Return the fallbacks of the model that answers. A fallback that is this model itself is left out."""
+    """Return the fallbacks of the main model. An entry that names the main model itself is left out."""
     main = settings.model
     listed = dict.fromkeys(Fallback(**fields) for fields in main.fallbacks)
     return [
@@ -90,8 +93,8 @@ def open_fallback(fallback: Fallback, settings: Settings) -> Model:
 
 
 def open_auxiliary_model(settings: Settings, cooldowns: Cooldowns | None = None) -> Model:
-    """Return the model for titles and summaries. If the settings name none, this is the model that
-    answers."""
+    """Return the model for titles and summaries. If the settings name none, this is the main model with its
+    fallbacks."""
     chosen, main = settings.auxiliary, settings.model
     if chosen.model is None and chosen.base_url is None:
         return open_main_model(settings, cooldowns)
@@ -113,7 +116,8 @@ def open_model(
     window: int | None = None,
 ) -> Model:
     """Return a model by its name. If `base_url` is None, the endpoint depends on which keys are available.
-    `window` is the context window, if the settings do not determine it."""
+    `window` is the context window in tokens. If it is None, the settings or the list of known models
+    determine it."""
     if name == settings.model.default:
         window = window or settings.model.context_window
     window = window or settings.windows.get(name)

@@ -1,8 +1,9 @@
 """A model with fallbacks: other models that answer in its place while its provider fails.
 
-The models are tried in order. A model that failed is skipped for a while. The next model is tried only if
-nothing of the answer was streamed, and only if it can help: no other model accepts an invalid request, and a
-conversation that is too long needs a larger context window.
+The models are tried in order. For a while after a failure (its cool-down), a model is tried only after the
+others. If a model fails, the next one is tried only if nothing of the answer was streamed, and only if it can
+help: no other model accepts an invalid request, and a conversation that is too long needs a larger context
+window.
 """
 
 from __future__ import annotations
@@ -41,14 +42,15 @@ CONTENT = Text | Thought | CallPiece
 
 
 class Cooldowns:
-    """The models that failed a short time ago. They are skipped until their cool-down is over."""
+    """The models that failed a short time ago. Until its cool-down is over, such a model is tried last."""
 
     def __init__(self, seconds: float, now: Callable[[], float] = monotonic) -> None:
         self._seconds, self._now = seconds, now
         self._until: dict[tuple[str, str | None], float] = {}
 
     def add(self, model: Model, at_least: float | None = None) -> None:
-        """Skip a model from now on. `at_least` is the number of seconds that its provider asked to wait."""
+        """Begin the cool-down of a model. `at_least` is the number of seconds that its provider asked to
+        wait. If the cool-down is set to 0, it has no effect."""
         seconds = max(self._seconds, at_least or 0.0) if self._seconds else 0.0
         self._until[_identify(model)] = self._now() + seconds
 
@@ -84,8 +86,8 @@ class FallbackModel:
 
     @property
     def context_window(self) -> int:
-        """The context window of the current model, so that a conversation is compressed in time if it is
-        smaller."""
+        """The context window of the current model. If a fallback with a smaller window is current, the
+        conversation is compressed earlier."""
         return self.current.context_window
 
     @property
@@ -127,7 +129,7 @@ class FallbackModel:
         raise _join_failures(failures)
 
     def _order_models(self) -> list[Model]:
-        """Return the models in the order in which they are tried. Those that failed a short time ago are the
+        """Return the models in the order in which they are tried. Those that failed a short time ago come
         last."""
         return sorted(self.models, key=self._cooldowns.is_cooling)
 
@@ -137,7 +139,8 @@ class FallbackModel:
 
 
 def is_provider_failure(problem: ModelError) -> bool:
-    """Return whether the provider failed: the same request can succeed later, or elsewhere."""
+    """Return whether the provider failed, not the request. The same request can then succeed later or with
+    another model."""
     return not isinstance(problem, BadRequest | ContextOverflow)
 
 
@@ -151,8 +154,9 @@ def can_help(failed: Model, problem: ModelError, other: Model) -> bool:
 
 
 def _join_failures(failures: Sequence[tuple[Model, ModelError]]) -> ModelError:
-    """Return the error to raise. A conversation that is too long for one of the models can be compressed, so
-    that error takes precedence over an outage."""
+    """Return the error to raise when no model answered. If the conversation is too long for one of the
+    models, return that error, because the caller can then compress the conversation. Otherwise return an
+    error of the type of the first, which includes all messages."""
     for _, problem in failures:
         if isinstance(problem, ContextOverflow):
             return problem
@@ -170,5 +174,6 @@ def _identify(model: Model) -> tuple[str, str | None]:
 
 
 def _get_access(model: Model) -> Any:
-    """Return the address and the key of a model, to tell whether another key is used."""
+    """Return the address and the key of a model; only the address if the model uses no key. Two models with
+    the same result are rejected alike if the key is invalid."""
     return getattr(model, "access", model.base_url)

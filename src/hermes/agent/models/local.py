@@ -232,7 +232,7 @@ class LocalModel:
         self.server = LocalServer(found)
         self._client = client
         self.observe: Callable[[CallReport], None] = lambda _report: None
-        """Called after each request."""
+        """Called after each attempt of a request."""
 
     async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
         from hermes.agent.models.openai import OpenAIModel

@@ -80,6 +80,7 @@ class Retrying(NamedTuple):
 
     why: str
     seconds: float
+    """The pause before the retry."""
     error: ModelError | None = None
     """The failure of the provider; None if the request is repeated for another reason."""
 
@@ -91,7 +92,8 @@ class Answering(NamedTuple):
 
 
 class CallReport(NamedTuple):
-    """One attempt of a request to a model, for metrics."""
+    """One attempt of a request to a model, for metrics. `error` is None if the attempt succeeded, `used` if
+    the provider reported no usage."""
 
     model: str
     seconds: float
@@ -133,8 +135,8 @@ def takes_pictures(model: Model) -> bool:
 
 
 def describe_model(model: Model) -> dict[str, Any]:
-    """Return the description of a model for `sessions.model_config`. It contains no secrets. Of a model with
-    fallbacks, it describes the first."""
+    """Return the description of a model for `sessions.model_config`. It contains no secrets. If the model has
+    fallbacks, only their names are included."""
     model, *fallbacks = getattr(model, "models", (model,))
     config: dict[str, Any] = {
         "model": model.name,

@@ -76,10 +76,10 @@ class Prices:
         self._places: dict[str, str | None] = {}
 
     def know(self, model: Model) -> Model:
-        """Register the address of a model and return the model."""
+        """Register the addresses of a model and its fallbacks, and return the model."""
         for known in getattr(model, "models", (model,)):
             place = self._places.get(known.name, known.base_url)
-            # If a model is both here and at a provider, its price is that of the provider.
+            # If a model is both on this machine and at a provider, its price is that of the provider.
             if place is None or is_local(place):
                 place = known.base_url
             self._places[known.name] = place

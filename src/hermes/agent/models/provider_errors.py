@@ -148,8 +148,8 @@ def find_message(body: object, depth: int = 0) -> str:
 
 
 def hide_detail(error: HermesError) -> HermesError:
-    """Return an error without the words of the provider and without addresses, for people who do not own the
-    machine. An error that contains no such words is returned unchanged."""
+    """Return an error without the provider's error message and without addresses, for people who do not own
+    the machine. An error that cannot include them is returned unchanged."""
     if type(error) is ContextOverflow:  # a derived type is raised by this program and is for everybody
         return ContextOverflow(TOO_LONG)
     if isinstance(error, BadRequest):

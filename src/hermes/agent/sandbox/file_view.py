@@ -302,8 +302,8 @@ def _resolve_paths(paths: Iterable[Path]) -> list[Path]:
 
 
 def _is_below(path: Path, folders: Iterable[Path]) -> bool:
-    """Return whether a path is one of the folders or below one. This is faster than `is_relative_to` for each folder: a
-    command is checked against hundreds of them."""
+    """Return whether a path is one of the folders or below one. A command is checked against hundreds of
+    folders, and this is faster than `is_relative_to` for each."""
     return not {path, *path.parents}.isdisjoint(folders)
 
 

@@ -343,8 +343,8 @@ def _make_rules(view: View, *, read_only: bool) -> Iterator[tuple[Path, str]]:
 
 
 def _exclude_hidden(path: Path, view: View, around_hidden: set[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield the rule for a folder. If the folder contains a hidden path (`around_hidden`), yield rules for its
-    other entries instead."""
+    """Yield the rule for a folder. If the folder contains a hidden path, yield rules for its other entries
+    instead. `around_hidden` are the hidden paths and all folders that contain one."""
     if view.is_hidden(path):
         return
     if path not in around_hidden:

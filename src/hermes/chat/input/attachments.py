@@ -55,7 +55,7 @@ class File(NamedTuple):
     """The text for the model. Empty if the model gets nothing from this file."""
     picture: dict[str, Any] | None = None
     problem: str = ""
-    """Why the content of the file is not attached."""
+    """Why the content of the file is not attached. Empty if it is attached or if there is no such file."""
 
 
 class Message(NamedTuple):
@@ -101,7 +101,7 @@ def attach_files(
 
 
 def read_named_file(name: str, cwd: Path) -> File:
-    """Read a file that the command line names. Unlike a mention, it must be possible to attach it."""
+    """Read a file that the command line names. Raise `FileRefused` if it cannot be attached."""
     file = _read_file(name, cwd, through_links=True)
     if not file.note:
         near = _find_near(name, cwd)

@@ -76,8 +76,8 @@ class Call(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """For subagents, the lines with their final states; for a search in conversations, a line for each one
-        that was found. For other tools, the printed output."""
+        """For subagents, the lines with their final states. For `session_search`, a line for each
+        conversation that was found. For other tools, the printed output."""
         if self.name == RECALL and not self.failed:
             return _summarize_recall(self.output or "")
         return _summarize_results(self.output or "") if self.name == DELEGATE else self.printed
@@ -151,8 +151,8 @@ def _summarize_results(output: str) -> str:
 
 
 def _summarize_recall(output: str) -> str:
-    """Return a line for each conversation that `session_search` found: `title · date · snippet`. Any other output is
-    returned unchanged."""
+    """Return a line for each conversation that `session_search` found: `title · date · snippet`. Any other
+    output is returned unchanged."""
     from hermes.recall.snippets.goals import CLOSE, OPEN  # lazy: only this function needs it
 
     answer = _read_json(output)

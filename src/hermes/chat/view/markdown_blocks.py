@@ -16,8 +16,9 @@ SHORT, LATER = 4_000, 1.25
 total parsing time linear."""
 
 _REFERENCE = re.compile(r"\]\[([^\[\]\n]+)\]")
-"""The label of a reference link such as `[text][1]`. A block is not finished before the definitions of its links, as
-long as the text is short."""
+"""Matches the second half of a reference link such as `[text][1]`, and captures the label. While the open
+text is shorter than SHORT, a block with such a link is not finished before the definition of the label
+arrives."""
 _DEFINITION = re.compile(r"^[ >]*\[([^\[\]\n]+)\]:", re.MULTILINE)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 """A line as the parser defines it. Other Unicode line separators are part of the text."""

@@ -1,8 +1,8 @@
 """Markdown on a terminal, drawn by rich without any loss of text.
 
 HTML, entities and link reference definitions are shown as text. A reference link leads to the address of its
-definition, if the definition is known when the link is drawn. Each source line is a line on the screen. A block
-that the parser would shorten (surplus table cells, very deep nesting) is shown as source text.
+definition, if the definition is known when the link is drawn. Each source line is a line on the screen. A
+block that the parser would shorten (surplus table cells, very deep nesting) is shown as source text.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def make_markdown(
 ) -> Markdown:
     """Return Markdown for a terminal. Links show their targets. The text must be escaped already.
 
-    `clickable` is whether the terminal supports links. `definitions` are the link definitions of the text before
-    this one; those of this text are added.
+    `clickable` is whether the terminal supports links. `definitions` are the link definitions of the text
+    before this one; those of this text are added.
     """
     environment = {} if definitions is None else definitions
     tokens = make_parser().parse(text, collect_definitions(make_definition_parser(), text, environment))

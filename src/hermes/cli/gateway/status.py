@@ -102,8 +102,8 @@ def _count_queues() -> dict[str, dict[str, int]] | None:
 
 
 def _list_models() -> list[dict[str, Any]]:
-    """Return the model that answers and its fallbacks, in order. `has_price` says whether the cost limit
-    counts the calls of the model."""
+    """Return the main model and its fallbacks, in order. `has_price` says whether the price of the model is
+    known. If not, the cost limit counts only the calls whose cost the provider reports."""
     from hermes.agent.models.choice import list_fallbacks
     from hermes.agent.models.model import Used
     from hermes.agent.models.prices import make_price

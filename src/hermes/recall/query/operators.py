@@ -32,7 +32,8 @@ QUOTATION_MARKS = "'`“”„‟‘’‚«»‹›"
 ENDINGS = frozenset(f"?!,？！؟…。，、；：{QUOTATION_MARKS}")
 """Signs that end a sentence, a part of it or a quotation, also repeated: `really?!`."""
 SINGLE_ENDINGS = frozenset(".;:")
-"""Signs that end a part of a sentence only if they stand alone. `std::` and `main..` are programs."""
+"""Signs that end a sentence or a part of it only if they are not repeated. In `std::` and `main..` they
+belong to the word. Three or more periods are an ellipsis, which does not."""
 BEGINNINGS = frozenset(f"¿¡{QUOTATION_MARKS}")
 BRACKETS = {"(": ")", "[": "]", "{": "}", "（": "）", "「": "」", "『": "』", "【": "】", "《": "》"}
 OPENING_OF = {closing: opening for opening, closing in BRACKETS.items()}
@@ -76,10 +77,12 @@ def parse_leaf(typed: str) -> Leaf | None:
 
 
 def trim_word(word: str) -> str:
-    """Return a word without the punctuation of the sentence around it: `budget` for `(budget?` or `«budget»,`.
+    """Return a word without the punctuation of the sentence around it: `budget` for `(budget?` or
+    `«budget»,`.
 
     Brackets that are paired inside the word belong to it (`foo()`, `[x]`), except parentheses around the
-    whole word. So does an opening bracket at its end (`foo(`). A word without letters and digits is returned unchanged.
+    whole word. An opening bracket at the end of the word belongs to it too (`foo(`). A word without letters
+    and digits is returned unchanged.
     """
     if not word or (word[0].isalnum() and word[-1].isalnum()):  # the usual case, quickly
         return word
@@ -108,7 +111,8 @@ def trim_word(word: str) -> str:
 
 
 def _pair_parentheses(word: str) -> dict[int, int]:
-    """Return the position of the opening parenthesis for the position of each closing one that has a partner."""
+    """Map the position of each closing parenthesis to that of its opening partner. Parentheses without a
+    partner are left out."""
     partners, opened = dict[int, int](), list[int]()
     for parenthesis in re.finditer(r"[()]", word):
         if parenthesis[0] == "(":
@@ -119,7 +123,9 @@ def _pair_parentheses(word: str) -> dict[int, int]:
 
 
 def _measure_ending(word: str, end: int) -> int:
-    """Return the number of signs before `end` that only end a sentence, a part of it or a quotation."""
+    """Return how many characters directly before `end` to remove, because they end a sentence, a part of it
+    or a quotation. 0 if there are none. The caller repeats this, because only one kind of sign is removed at
+    a time."""
     last = word[end - 1]
     if last in ENDINGS:
         return 1

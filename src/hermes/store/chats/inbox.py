@@ -145,15 +145,16 @@ class Inbox:
         return self._engine.write(work, repeatable=False)
 
     def find_key(self, platform: str, platform_message_id: str) -> str | None:
-        """Return the key of the chat in which a message was accepted. None if it is unknown or too old."""
+        """Return the key of the chat in which a message was accepted. None if the inbox does not know the
+        message, or has forgotten it (`forget_done`)."""
         source, message = check_source(platform), require_text("platform_message_id", platform_message_id)
         with self._engine.read() as reader:
             key = reader.value(KEY_OF_MESSAGE, source, message)
         return None if key is None else str(key)
 
     def withdraw(self, session_key: str, platform_message_id: str, separator: str) -> int:
-        """Take back a message that is not processed yet, with its edited versions, whose ids continue with
-        `separator`. Return the number of entries."""
+        """Take back a message that is still queued, with its edited versions. The id of a version is the id
+        of the message, the separator and any suffix. Return the number of entries that were taken back."""
         key, message = (
             require_text("session_key", session_key),
             require_text("platform_message_id", platform_message_id),
@@ -176,8 +177,9 @@ class Inbox:
         others: Iterable[int],
         lease_epoch: int | None = None,
     ) -> bool:
-        """Replace the message of a claimed entry by `event`, which includes those of the queued entries
-        `others`. These are then done. Return False if the entry was not claimed."""
+        """Combine messages: replace the message of a claimed entry by `event`, which also includes the
+        messages of the queued entries `others`, and mark the others as done. Return False if the entry was
+        not claimed."""
         text, at, absorbed = encode_document("event", event), clock.now(), list(others)
         epoch = check_optional_integer("lease_epoch", lease_epoch)
 

@@ -291,10 +291,11 @@ class Routing:
         return self._engine.write(work)
 
     def change_chat_id(self, platform: str, chat_id: str, new_chat_id: str) -> list[str]:
-        """Give a chat another id, because its platform did so. Return the keys of its routes.
+        """Give a chat another id, because its platform did so. Return the keys of the routes that changed.
 
         The keys stay the same. The conversations that everybody in the chat shares now belong to the chat
-        with the new id. A chat with the new id that already has a conversation with messages keeps it.
+        with the new id. If a chat with the new id already has a conversation with messages, it keeps that
+        conversation, and the route of the old chat does not change.
         """
         source, old = check_source(platform), require_text("chat_id", chat_id)
         new, at = require_text("new_chat_id", new_chat_id), clock.now()

@@ -68,8 +68,8 @@ COLUMNS_IN_WINDOW = " ".join(
              OR reasoning_tokens <> 0 OR api_call_count <> 0 OR estimated_cost_usd <> 0 OR actual_cost_usd <> 0)""",
     )
 )
-# What the calls for one owner used since a time, in the order of `Spending`. Deleted conversations that are in the
-# trash count.
+# What the calls for one owner used since a time, in the order of `Spending`. Conversations in the trash are
+# included.
 SPENT = """SELECT count(*), coalesce(sum(coalesce(u.input_tokens, 0) + coalesce(u.output_tokens, 0)
         + coalesce(u.cache_read_tokens, 0) + coalesce(u.cache_write_tokens, 0)), 0),
     coalesce(sum(coalesce(u.actual_cost_usd, u.estimated_cost_usd, 0.0)), 0.0)

@@ -1,8 +1,8 @@
 """Redaction: removal of one message, because its author deleted it on its platform. It cannot be restored.
 
-If it is the last message of a person, it is deleted with everything after it, which answers it. An older message
-keeps its place, because answers follow it, but a note replaces its content and its attachments. This applies to
-every version of the message, in each session of the chat.
+If it is the last message of a person, it is deleted with everything after it, which answers it. An older
+message keeps its place, because answers follow it, but a note replaces its content and its attachments. This
+applies to every version of an edited message, in all sessions of the conversation and of the chat.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Redactions:
     def redact(
         self, session_id: str, platform_message_id: str, separator: str, lease_epoch: int | None = None
     ) -> list[str]:
-        """Remove a message of the conversation or the chat of a session. Return the ids of the sessions that
-        changed."""
+        """Remove a message from all sessions of the conversation and the chat to which `session_id` belongs.
+        Return the ids of the sessions that changed; empty if the message is not stored."""
         message, epoch = require_text("platform_message_id", platform_message_id), lease_epoch
         check_optional_integer("lease_epoch", epoch)
         mark = require_text("separator", separator)
@@ -64,8 +64,9 @@ class Redactions:
 
 
 def _delete_last(writer: Writer, session_id: str, versions: Iterable[int]) -> set[int]:
-    """If one of the messages is the last message of a person, delete it with everything after it. Return the
-    ids of the deleted messages. Messages of an earlier session only leave the context."""
+    """If one of the messages is the last message of a person in the session's context, delete it with
+    everything after it. Return the ids of the deleted messages. Messages that are stored in an earlier
+    session are not deleted, but they leave this context."""
     live = carried_context.list_live_ids(writer, session_id)
     prompts = (message_id for message_id in reversed(live) if writer.row(FROM_PERSON, message_id))
     last = next(prompts, None)
