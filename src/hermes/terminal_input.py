@@ -39,6 +39,6 @@ class AnswerReader:
         self._tail = ""
 
     def feed(self, byte: bytes) -> bool:
-        """Return whether the reply ends with this byte."""
+        """Add a byte. Return whether the reply ends with it."""
         self._tail = (self._tail + byte.decode("latin-1"))[-LONGEST_ANSWER:]
         return ANSWER.search(self._tail) is not None

@@ -62,7 +62,8 @@ class Record(Protocol):
     async def keep_prompt(self, text: str) -> None: ...
 
     async def keep_model_config(self, config: Mapping[str, Any]) -> None:
-        """Store the configuration of the model that answers, unless it is already stored."""
+        """Store the configuration of the main model, which answers the person, unless it is already
+        stored."""
 
     async def count(self, **call: Any) -> None:
         """Add a model call to the usage accounts. The arguments are those of `record_usage`."""

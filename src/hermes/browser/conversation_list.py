@@ -34,7 +34,7 @@ ROOM_FOR_SOURCE, ROOM_FOR_PREVIEW = 36, 70
 """Minimum widths of a row, in columns, for showing the source, and for showing the first words beside the
 title."""
 SHARE_OF_SOURCE = 3
-"""The source is as wide as the longest name, but at most one third of the row."""
+"""The column of the source is as wide as the longest name, but at most one third of the row."""
 LONGEST_TITLE = 50
 
 _HIGHLIGHTED = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)

@@ -57,7 +57,7 @@ def drop_lone_joiners(text: str) -> str:
 class Glyphs:
     def __init__(self, measured: Sequence[int] = ()) -> None:
         """`measured` are the widths at which the terminal has drawn the `SAMPLES`. Without them, every kind
-        is drawn in its simpler form."""
+        of emoji is drawn in its simpler form."""
         widths = zip(SAMPLES, measured, strict=False)
         self._known = {kind for kind, width in widths if width == cell_len(SAMPLES[kind])}
         self._drawn: dict[str, str] = {}

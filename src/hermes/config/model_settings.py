@@ -8,7 +8,7 @@ from hermes.config.setting_kinds import MODELS, TEXT, URL, VARIABLE, make_intege
 
 
 class ModelSettings(Section, frozen=True):
-    """Settings of the model that answers."""
+    """Settings of the main model, which answers the person."""
 
     default: Annotated[
         str | None,

@@ -132,7 +132,8 @@ SESSIONS: tuple[SessionColumn, ...] = (
 )
 
 PROVIDER_ITEM = "provider item"
-"""The `steers` name of columns that a provider reads instead of the text. People never see such a column."""
+"""The value of `steers` for columns that a provider reads instead of the message text. People never see such
+a column."""
 
 MESSAGES: tuple[MessageColumn, ...] = (
     MessageColumn("id", "integer", is_scrubbed=False),

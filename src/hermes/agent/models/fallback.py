@@ -63,7 +63,7 @@ class Cooldowns:
 
 class FallbackModel:
     def __init__(self, models: Sequence[Model], cooldowns: Cooldowns) -> None:
-        """`models` are the model that answers normally, and its fallbacks in order."""
+        """`models` are the main model and its fallbacks, in order."""
         self.first, self.models = models[0], tuple(models)
         self._cooldowns = cooldowns
 

@@ -35,7 +35,8 @@ class Edit(NamedTuple):
     removed: int
     diff: str
     note: str = ""
-    """A note about the limits of the diff, in one line."""
+    """A line that says why the diff is incomplete, or that the call has no recorded result. Otherwise
+    empty."""
     new_text: str | None = None
     """The whole new text of the file, if the diff does not contain it."""
     is_rewound: bool = False

@@ -207,8 +207,8 @@ def measure_json(value: object) -> int:
 
 
 def measure_least(value: object) -> int:
-    """Return the length of the JSON text of a value whose excerpts are cut to at most `LEAST` characters per
-    unit of their share."""
+    """Return the length of the JSON text of a value if each excerpt is cut to its minimum, which is `LEAST`
+    characters per unit of its share. A shorter excerpt stays whole."""
     room = sum(min(_measure_text(quote_excerpt(part)), LEAST * part.share) for part in _find_excerpts(value))
     return len(to_json(_blank_out(value))) + room
 

@@ -64,7 +64,7 @@ class SessionLabels:
 
     def archive(self, session_id: str, archived: bool, segment: bool = False) -> bool:
         """Archive a conversation, which hides it from lists for people. With `archived=False`, unarchive it.
-        Return whether the conversation exists."""
+        With `segment`, change only this session. Return whether the session exists."""
         flag = int(bool(archived))
 
         def work(writer: Writer) -> bool:

@@ -48,9 +48,9 @@ class Declared(NamedTuple):
 class Missing(NamedTuple):
     tables: tuple[str, ...] = ()
     columns: tuple[tuple[str, str], ...] = ()
-    """Pairs of table and column."""
+    """The missing columns, as pairs (table, column)."""
     rules: tuple[str, ...] = ()
-    """The names of indexes, views and triggers."""
+    """The names of the missing indexes, views and triggers."""
 
     @property
     def unreadable(self) -> list[str]:

@@ -140,7 +140,8 @@ class Import:
         return ImportedSession(incoming.id, outcome.here, None if is_here else outcome.added)
 
     def link(self) -> None:
-        """Link the imported sessions, and set titles that have become free."""
+        """Link the imported sessions to their parents and carried messages, and set titles that have become
+        free."""
         self._links.make(dry_run=self.dry_run)
         if self._retitled:
             self.engine.write(self._retitle, share=False)

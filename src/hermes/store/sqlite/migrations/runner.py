@@ -24,7 +24,7 @@ from hermes.text import format_count
 ANY_ROW = "SELECT 1 FROM {table} LIMIT 1"
 LAST_STEP = "our layout"
 ERASE = ("PRAGMA secure_delete=OFF", "PRAGMA secure_delete=ON", "PRAGMA secure_delete=FAST")
-"""The statements that restore the setting `secure_delete`, by its former value."""
+"""The statements that restore the setting `secure_delete`. The index is the former value: 0, 1 or 2."""
 
 PASSED_THROUGH = (
     errors.StoreBusy,
@@ -138,7 +138,7 @@ def _has_rows(connection: apsw.Connection, have: Shape) -> bool:
 def _prepare_connection(connection: apsw.Connection) -> Iterator[None]:
     """Turn foreign keys off during the migration, because old rows may have invalid references.
 
-    Turn off the overwriting of freed pages, too: VACUUM removes these pages anyway.
+    Freed pages are overwritten only where this needs no further writes, because VACUUM removes them anyway.
     """
     keys, erase = pragma(connection, "PRAGMA foreign_keys"), pragma(connection, "PRAGMA secure_delete")
     run(connection, "PRAGMA foreign_keys=OFF")
