@@ -188,8 +188,9 @@ class Titles:
         the sessions of that owner are considered.
 
         If the session with exactly this title was continued, the live session of its conversation is
-        returned. Otherwise the sessions titled `title #N` are considered first, newest start first, as in the
-        reference.
+        returned. Otherwise a session titled `title #N` comes first, as in the reference. Of several sessions
+        of one owner, the one that started last counts. If a session has exactly this title, only sessions of
+        its owner without a recorded relation count.
         """
         if not isinstance(title, str) or not title:
             return None

@@ -318,8 +318,8 @@ def translate_error(error: apsw.Error, path: Path) -> errors.HermesError:
 
 
 def is_lack_of_room(error: Exception) -> bool:
-    """Return whether `error` is a failed write, which can be due to a lack of room. SQLite reports this error
-    if a file has reached its size limit."""
+    """Return whether SQLite failed to write to a file, which can be due to a lack of room. SQLite also
+    reports this error if the file has reached its size limit."""
     return getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
 
 

@@ -91,10 +91,8 @@ several.
 Words beyond these limits are not rare.
 """
 MOST_TOGETHER, PAIRED = 2_500, 4
-"""How many messages the pairs of words that are not rare may match, by an estimate.
-
-The second number is how many words are paired.
-"""
+"""`PAIRED` is how many of the words that are not rare are combined into pairs. By an estimate, these pairs
+may match at most `MOST_TOGETHER` messages. A single pair may match twice as many."""
 MEETING = 3
 """The estimated factor by which two words of one question occur together more often than by chance."""
 OFTEN, AT_LEAST = 0.08, 3

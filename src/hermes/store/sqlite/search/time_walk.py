@@ -36,7 +36,8 @@ MESSAGES = " ".join(
 def walk_newest(
     reader: SqliteReader, allowed: tuple[Any, ...], enough: Container[str] | None
 ) -> Iterator[int]:
-    """Yield the ids of the allowed messages, newest first. Skip messages of conversations in `enough`."""
+    """Yield the ids of the allowed messages, newest first. Skip messages of conversations in `enough`, to
+    which the caller can add conversations during the iteration."""
     sessions = reader.each(SESSIONS, None, *allowed)
     waiting = next(sessions, None)
     opened: list[
