@@ -123,8 +123,8 @@ def _shorten(value: str | int | bool | None) -> str | int | bool | None:
 
 
 def _open_for_append(file: Path) -> int:
-    """Open the file for appending. If the file is full, exactly one process renames it, and a new file is
-    opened."""
+    """Open the file for appending and return its descriptor. If the file is full, exactly one process renames
+    it, and a new file is opened."""
     while True:
         descriptor = home.open_private_file(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         if os.fstat(descriptor).st_size < LARGEST:

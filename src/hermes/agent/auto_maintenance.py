@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def tidy_in_thread(db: SessionDB) -> str | None:
-    """Run `tidy` in a daemon thread, so that leaving the program does not wait for it.
+    """Run `tidy` in a daemon thread, so that leaving the program does not wait for it. Return its result.
 
     Interrupting the thread is safe: each step of the maintenance is atomic.
     """

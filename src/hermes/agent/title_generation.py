@@ -156,7 +156,8 @@ class TitleMaker:
         return clean_title(answered.text)
 
     def _keep(self, session_id: str, title: str) -> str | None:
-        """Store the title on the latest session of the conversation."""
+        """Store the title on the latest session of the conversation, if that has no title. Return the stored
+        title, or None if none was stored."""
         if not title:
             return None
         return self._db.set_auto_title_if_empty(self._db.get_compression_tip(session_id), title)

@@ -296,7 +296,7 @@ def _walk_segments(
     further: Callable[[Segment], tuple[str | None, int]],
 ) -> Window | None:
     """Return the next page that has messages, in this session or a further one. If no page has messages,
-    return the last page that was read."""
+    return the last page that was read, or None if there is no page at all."""
     window = None
     for _ in range(DEEPEST):
         current = page(session_id, at, PAGE_ROOM, BOUNDS) if session_id is not None else None

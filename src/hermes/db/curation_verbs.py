@@ -204,8 +204,8 @@ class CurationVerbs(Handle):
         return UsageRecords(self._write_access(session_id)).record(session_id, call, at)
 
     def record_auxiliary_usage(self, session_id: str, **call: Any) -> int:
-        """Store a model call for a title, a summary or the like. It is included in the counters of the
-        session."""
+        """Store a model call for a title, a summary or the like, and return the id of its row. The call is
+        included in the counters of the session."""
         return self.record_usage(session_id, purpose="auxiliary", **call)
 
     def usage_of(self, session_id: str, family: bool = False) -> UsageTotals:

@@ -34,7 +34,7 @@ class Conversation(NamedTuple):
 
     @property
     def title(self) -> str | None:
-        """The title of the newest session that has a title. Lists show the same title."""
+        """The title of the newest session that has a title; None if none has. Lists show the same title."""
         return next(
             (make_printable(segment.title) for segment in reversed(self.segments) if segment.title), None
         )

@@ -156,7 +156,7 @@ def _list_parents() -> Iterator[tuple[int, int]]:
 
 def find_start_by_ps(pid: int) -> str | None:
     """Return the start time of a process from `ps`, independent of the language and time zone of this
-    process."""
+    process. None if it cannot be determined."""
     import subprocess
 
     plain = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}

@@ -59,7 +59,7 @@ class Used(NamedTuple):
 
     @property
     def prompt_tokens(self) -> int | None:
-        """All tokens of the prompt, cached or not."""
+        """All tokens of the prompt, cached or not; None if they were not reported."""
         if self.input_tokens is None:
             return None
         return self.input_tokens + (self.cache_read_tokens or 0) + (self.cache_write_tokens or 0)

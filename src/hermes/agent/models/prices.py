@@ -141,7 +141,8 @@ def _parse_day_end(day: str) -> float:
 
 
 def _find_entry(model: str) -> Mapping[str, Any] | None:
-    """Return the entry for a model in the price list. The name may be spelled in any known way."""
+    """Return the entry for a model in the price list; None if the list does not have it. The name may be
+    spelled in any known way."""
     if ":" in model:  # a variant such as `:free` has its own price
         return None
     found: Mapping[str, Any] | None = _index_by_name().get(_normalise_name(model))

@@ -132,7 +132,7 @@ class View:
 
     @cached_property
     def shared_git_folder(self) -> Path | None:
-        """The git folder of the main worktree, if the workspace is a linked worktree.
+        """The git folder of the main worktree, if the workspace is a linked worktree; otherwise None.
 
         The `.git` file of the workspace names a folder in the main git folder. The file can be forged, so the
         named folder must also name the workspace.
@@ -186,7 +186,7 @@ class View:
 
     @cached_property
     def git_folder(self) -> Path | None:
-        """The folder with the git settings of the workspace.
+        """The folder with the git settings of the workspace; None if there is none.
 
         A link to a folder outside the workspace is ignored, because a command may have created it.
         """

@@ -18,8 +18,8 @@ BUILTINS = frozenset({"cd", "echo", "false", "printf", "pwd", "test", "true", "t
 
 
 def find_system_program(name: str) -> str | None:
-    """Return the path of a program that runs outside the sandbox, such as bubblewrap. Only system folders are
-    searched, not PATH."""
+    """Return the path of a program that runs outside the sandbox, such as bubblewrap; None if it is not
+    installed. Only system folders are searched, not PATH."""
     return shutil.which(name, path=os.pathsep.join(FOLDERS))
 
 

@@ -135,7 +135,7 @@ def describe_open(rows: Sequence[Row]) -> str | None:
 
 
 def _describe_unfinished(spoken: Sequence[Row]) -> str | None:
-    """Describe how the last turn ended, if it needs a reaction from the person."""
+    """Describe how the last turn ended, if it needs a reaction from the person; otherwise return None."""
     last = spoken[-1] if spoken else {}
     text = make_printable(format_row_text(last).strip())
     if last.get("role") == "user":
@@ -160,7 +160,7 @@ def _describe_unfinished(spoken: Sequence[Row]) -> str | None:
 
 
 def _describe_failure(spoken: Sequence[Row]) -> str | None:
-    """Describe the last tool result, if it is an error."""
+    """Describe the last tool result, if it is an error; otherwise return None."""
     last = next((row for row in reversed(spoken) if row.get("role") == "tool"), None)
     text = make_printable(format_row_text(last).strip()) if last is not None else ""
     if last is None or not text.lower().startswith(("error:", "error ", "traceback")):
@@ -169,7 +169,8 @@ def _describe_failure(spoken: Sequence[Row]) -> str | None:
 
 
 def _describe_to_do(spoken: Sequence[Row]) -> str | None:
-    """Describe the unfinished to-do items. The to-do list is the last result of the todo tool."""
+    """Describe the unfinished to-do items; return None if there are none. The to-do list is the last result
+    of the todo tool."""
     last = next((row for row in reversed(spoken) if row.get("tool_name") == Todo.name), {})
     items = parse_items(format_row_text(last))
     undone = [item for item in items if item.status != "completed"]

@@ -21,7 +21,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def edit_config(_: argparse.Namespace) -> int:
-    """Edit a copy of the file. The copy replaces the file only if it is valid."""
+    """Let the person edit a copy of the file. The copy replaces the file only if it is valid."""
     from hermes import home
     from hermes.atomic_files import replace_file
 

@@ -106,8 +106,8 @@ def check_question(words: Sequence[str], commands: Collection[str], subcommands:
 def _find_meant(
     word: str, commands: Collection[str], subcommands: Iterable[str], *, is_alone: bool
 ) -> str | None:
-    """Return the command that `word` resembles. A word that is followed by others must be more similar to a
-    command than a word that stands alone."""
+    """Return the command that `word` resembles; None if it resembles none. A word that is followed by others
+    must be more similar to a command than a word that stands alone."""
     from difflib import get_close_matches
 
     lower = word.lower()

@@ -33,7 +33,8 @@ class _Resumed(Exception):
 
 
 def confirm(question: str) -> bool:
-    """Ask a question on the terminal of stdin. `y` and `n` answer at once. Enter, Esc and Ctrl-D mean no."""
+    """Ask a question on the terminal of stdin. Return whether the answer is yes. `y` and `n` answer at once.
+    Enter, Esc and Ctrl-D mean no."""
     return _ask(f"{question} [y/N] ", YES, NO, "y\n", "n\n")
 
 
@@ -43,8 +44,8 @@ def wait_for_next(hint: str) -> bool:
 
 
 def _ask(question: str, accepting: bytes, declining: bytes, accepted: str, declined: str) -> bool:
-    """Ask for one key. Esc declines, like the keys in `declining`. `accepted` or `declined` is written after
-    the answer."""
+    """Ask for one key. Return True for a key in `accepting`, and False for Esc or a key in `declining`.
+    `accepted` or `declined` is written after the answer."""
     with _open_screen() as screen:
         while True:
             try:

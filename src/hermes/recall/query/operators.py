@@ -70,7 +70,7 @@ def _join_nodes(both: list[Node]) -> Node:
 
 
 def parse_leaf(typed: str) -> Leaf | None:
-    """Parse one typed word. Trailing stars make it a prefix."""
+    """Parse one typed word. Trailing stars make it a prefix. Return None if nothing is left to search for."""
     word = trim_word(typed)
     stem = word.rstrip("*")
     return make_word(trim_word(stem), prefix=stem != word) if stem else None

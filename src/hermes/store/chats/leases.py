@@ -146,7 +146,8 @@ class Leases:
 
 
 def find_live_lease(reader: Reader, session_id: str) -> Lease | None:
-    """Return the lease of a session's conversation unless it has expired or its holder is known to be dead."""
+    """Return the lease of a session's conversation. None if there is none, if it has expired, or if its
+    holder is known to be dead."""
     root = reader.value(ROOT, session_id)
     lease = None if root is None else _read_lease(reader, root, session_id)
     return lease if lease is not None and _is_live(lease, clock.now()) else None
@@ -184,7 +185,7 @@ def hand_on_lease(writer: Writer, session_id: str, going: Collection[str]) -> No
 
 def _find_settled_root(writer: Writer, session_id: str) -> str | None:
     """Apply the latest changes of other programs to derived columns, and return the root of the session's
-    conversation."""
+    conversation; None if the session does not exist."""
     derived.settle(writer)
     root = writer.value(ROOT, session_id)
     return None if root is None else str(root)

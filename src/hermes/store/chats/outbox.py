@@ -161,7 +161,8 @@ class Outbox:
 
     def mark_failed(self, entry_id: int, error: str, retry: bool) -> bool:
         """Record that an entry was not delivered. With `retry`, it is queued again at its old position;
-        otherwise it is given up. Only the process that is sending the entry may call this."""
+        otherwise it is given up. Return False if this process is not sending the entry; nothing is then
+        changed."""
         why = require_text("error", error)[:LONGEST_ERROR]
         values = ("queued" if retry else "failed", why, clock.now(), entry_id, _identify_sender())
 
@@ -176,8 +177,8 @@ class Outbox:
         return self._engine.write(work)
 
     def mark_doubtful(self, entry_id: int) -> bool:
-        """Set the state of an entry to `unknown`, because the platform did not respond. Only the process that
-        is sending the entry may call this."""
+        """Set the state of an entry to `unknown`, because the platform did not respond. Return False if this
+        process is not sending the entry; nothing is then changed."""
         values = ("unknown", "no answer came", clock.now(), entry_id, _identify_sender())
         return self._engine.write(lambda writer: writer.run(NOT_SENT, *values) > 0 or writer.repeating)
 

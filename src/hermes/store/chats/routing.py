@@ -161,7 +161,8 @@ class Routing:
             return _make_optional_route(reader.row(BY_KEY, session_key))
 
     def find_chat(self, session_key: str) -> Chat | None:
-        """Return the chat with this key, even if the chat's session is deleted or in the trash."""
+        """Return the chat with this key, even if the chat's session is deleted or in the trash. None if there
+        is no such chat."""
         with self._engine.read() as reader:
             row = reader.row(CHAT_OF, session_key)
         return None if row is None else Chat._make(row)
@@ -179,7 +180,7 @@ class Routing:
         thread_id: str | int | None = "",
         participant: str | int | None = "",
     ) -> Route | None:
-        """Return the route of a chat. Its session key need not be known."""
+        """Return the route of a chat whose session key is not known; None if there is none."""
         chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
         with self._engine.read() as reader:
             return _make_optional_route(reader.row(BY_CHAT, *chat))

@@ -330,7 +330,7 @@ def _append_data(file: Path, data: bytes, *, whole_lines: bool = False) -> None:
 
 def _replace_and_wipe(file: Path, data: bytes) -> str | None:
     """Replace the content of a file, and overwrite the old content with zeros. If the old file has another
-    hard link, it is not overwritten, and a note says so."""
+    hard link, it is not overwritten, and a note about it is returned; otherwise None."""
     home.tighten(str(file), home.PRIVATE_FILE)
     with file.open("r+b", buffering=0) as old:
         replace_file(file, data)

@@ -299,8 +299,8 @@ def _choose_title(
 
 
 def _choose_prompt(child: Child, relation: str, above: dict[str, Any]) -> str | None:
-    """Return the system prompt of a child. A branch inherits the prompt of its parent, so that the provider's
-    prefix cache stays valid."""
+    """Return the system prompt of a child; None if it has none yet. Unless the caller sets a prompt, a branch
+    inherits that of its parent, so that the provider's prefix cache stays valid."""
     return child.system_prompt or (above["system_prompt"] if relation == "branch" else None)
 
 

@@ -360,7 +360,7 @@ def confirm_empty(reader: Reader, session_id: str) -> list[Any]:
 
 
 def insert_text(writer: Writer, session_id: str, role: str, text: str, at: float, uid: str) -> int:
-    """Insert a message whose content is plain text. The caller updates the counters."""
+    """Insert a message whose content is plain text, and return its id. The caller updates the counters."""
     return writer.insert(INSERT, session_id, role, text, "text", at, uid, *NO_VALUES)
 
 

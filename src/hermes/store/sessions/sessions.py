@@ -279,7 +279,8 @@ class Sessions:
         self._engine.write(lambda writer: writer.run(SET_PROMPT, prompt, session_id))
 
     def set_model(self, session_id: str, model: str) -> bool:
-        """Set the model for the next turns. The usage rows still show which models were used before."""
+        """Set the model for the next turns. The usage rows still show which models were used before. Return
+        whether the session exists."""
         name = require_text("model", model)
         return self._engine.write(lambda writer: writer.run(SET_MODEL, name, session_id) > 0)
 

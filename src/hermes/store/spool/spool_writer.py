@@ -60,13 +60,13 @@ class SpoolWriter:
         self._replayed = 0  # the handle has spooled entries while `kept` is higher
 
     def append(self, message: NewMessage) -> int:
-        """Append a message. Its time and uid are fixed before the first attempt, so that a later replay
-        stores the same message."""
+        """Append a message and return its id. The time and uid of the message are fixed before the first
+        attempt, so that a later replay stores the same message."""
         return self._append(self._messages, message)
 
     def append_for(self, owners: tuple[str, ...], message: NewMessage) -> int:
-        """Append a message for a caller that may write only to sessions of `owners`. A replay applies the
-        same limit."""
+        """Append a message for a caller that may write only to sessions of `owners`, and return its id. A
+        replay applies the same limit."""
         own = self._engine.scoped(owners).owning(message.session_id)
         return self._append(
             Messages(cast(Access, SpoolFirstEngine(own, self.catch_up))), message, owners=owners

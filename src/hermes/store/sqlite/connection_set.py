@@ -239,7 +239,8 @@ class ConnectionSet:
             raise descriptor_error(self.path) from problem
 
     def _do_beside_signals(self, work: Callable[[], bool]) -> bool:
-        """Run `work`. If this is the main thread, run it in another thread and wait for it.
+        """Run `work` and return its result. If this is the main thread, run it in another thread and wait for
+        it.
 
         In the main thread a signal handler may raise at any point, for example after connections were closed
         and before they are open again.

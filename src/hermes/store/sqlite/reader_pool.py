@@ -249,7 +249,8 @@ class ReaderPool:
                 self._wait(self._deadline)
 
     def _wait(self, seconds: float) -> bool:
-        """Wait for a change, or until the time is up. The caller holds the lock."""
+        """Wait for a change, or until the time is up. Return False if the time is up. The caller holds the
+        lock."""
         self._waiting += 1
         try:
             return self._changed.wait(seconds)

@@ -115,7 +115,7 @@ class Links:
 
     def find_parent(self, incoming: IncomingSession) -> str | None:
         """Return the stored id of an incoming session's parent, if the parent was imported before the session
-        and may be linked."""
+        and may be linked; otherwise None."""
         parent = None if incoming.parent is None else self.here.get(incoming.parent)
         return parent if parent is not None and self.can_join(parent) else None
 
@@ -139,8 +139,8 @@ class Links:
         return pending.is_new and pending.parent is not None and not is_joined
 
     def _find_parent(self, reader: Reader, pending: _PendingLink) -> str | None:
-        """Return the stored parent of a session. An untrusted import links only to the sessions in
-        `joinable`."""
+        """Return the stored parent of a session; None if there is none or it may not be linked. An untrusted
+        import links only to the sessions in `joinable`."""
         if pending.parent is None:
             return None
         parent = self.here.get(pending.parent, pending.parent)

@@ -215,8 +215,8 @@ class _Columns:
         raise _build_error(f"{name} of {self.name} must be text, got {type(value).__name__}")
 
     def read_json(self, name: str) -> str | None:
-        """Return a text value unchanged, because it is JSON already. Return any other value encoded as
-        JSON."""
+        """Return a text value unchanged, because it is JSON already. Return any other value encoded as JSON,
+        and None for a missing value."""
         value = self.values.get(name)
         if isinstance(value, str):
             return replace_surrogates(value)

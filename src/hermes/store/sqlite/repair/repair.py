@@ -190,7 +190,8 @@ def _repair_opened(path: Path, connection: apsw.Connection, check_only: bool) ->
 
 
 def _settle_rows(path: Path, connection: apsw.Connection, check_only: bool) -> Repair | None:
-    """Repair derived data and missing session rows. Raise `CorruptError` if the file has damaged pages."""
+    """Repair derived data and missing session rows. Return None if damage remains that this cannot repair.
+    Raise `CorruptError` if the file has damaged pages."""
     reader, writer = SqliteReader(connection, {}), SqliteWriter(connection, {})
     done: list[str] = []
     run(connection, "BEGIN IMMEDIATE")

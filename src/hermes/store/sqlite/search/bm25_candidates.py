@@ -92,7 +92,7 @@ Words beyond these limits are not rare.
 """
 MOST_TOGETHER, PAIRED = 2_500, 4
 """`PAIRED` is how many of the words that are not rare are combined into pairs. By an estimate, these pairs
-may match at most `MOST_TOGETHER` messages. A single pair may match twice as many."""
+may match at most `MOST_TOGETHER` messages. The first pair alone may match twice as many."""
 MEETING = 3
 """The estimated factor by which two words of one question occur together more often than by chance."""
 OFTEN, AT_LEAST = 0.08, 3
@@ -360,7 +360,7 @@ def _join_led(alone: list[str], together: list[str], others: Sequence[str]) -> s
     """Return an expression that matches every message that one of the expressions in `alone` and `together`
     matches.
 
-    The words of `others` only count for the score.
+    The words of `others` only count for the score. Return None if both lists are empty.
     """
     led = alone + together
     return (

@@ -182,7 +182,8 @@ class Indexer:
         return substring.follow_index(writer)
 
     def _follow_late(self, writer: SqliteWriter) -> bool:
-        """Index a batch, unless another process has done so while this process waited for the lock."""
+        """Index a batch, unless another process has done so while this process waited for the lock. Return
+        whether more is waiting."""
         from hermes.store.sqlite.search import index
 
         return index.measure_waiting(writer)[0] >= BATCH and self._follow(writer)

@@ -339,7 +339,8 @@ def forget(connection: apsw.Connection) -> None:
 
 
 def follow_index(writer: SqliteWriter) -> bool:
-    """Call `index.follow`, and record the changed rows, which it removes from the index and inserts again."""
+    """Call `index.follow` and return its result. Record the changed rows, which `follow` removes from the
+    index and inserts again."""
     noted = writer.rows(NOTED, index.CHANGED_AT_ONCE)
     if noted:
         _note(writer, [message_id for message_id, is_there in noted if is_there], len(noted))
@@ -355,7 +356,8 @@ def _note(writer: SqliteWriter, edited: list[int], removed: int) -> None:
 
 
 def delete_messages(writer: SqliteWriter, session_id: str) -> int:
-    """Call `index.delete_messages`, and count the removed rows."""
+    """Call `index.delete_messages`, and add the number of removed rows to the count in the store. Return that
+    number."""
     removed = index.delete_messages(writer, session_id)
     if removed:
         writer.run(COUNT, REMOVED, removed)
