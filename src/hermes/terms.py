@@ -175,7 +175,8 @@ def index_text(text: str) -> tuple[str, str]:
 
 
 def _index_ascii(text: bytes) -> tuple[str, str]:
-    """Index ASCII text as bytes, because translating bytes is four times as fast as translating text."""
+    """Return the result of `index_text` for an ASCII text. The text is given as bytes, because translating
+    bytes is four times as fast as translating text."""
     tokens = text.translate(ASCII_GAPS).split()
     if not tokens:
         return "", ""
@@ -194,7 +195,8 @@ def index_ascii_parts(text: bytes, tokens: list[bytes] | None = None) -> str:
 
 
 def index_texts(*fields: str) -> tuple[str, str]:
-    """Index a message of several fields. No phrase matches across two fields."""
+    """Return the words and the parts of a message with several fields, as `index_text` does for one. No
+    phrase matches across two fields."""
     return join_fields([index_text(field) for field in fields if field])
 
 
@@ -246,7 +248,7 @@ def make_query_terms(word: str, *, prefix: bool = False) -> QueryTerms:
 
 
 def find_token_spans(folded: str) -> list[tuple[int, int]]:
-    """Return the positions of the tokens in a folded text."""
+    """Return the span (start, end) of each token in a folded text."""
     if folded.isascii():
         return [match.span() for match in _FOLDED_ASCII.finditer(folded)]
     return [match.span() for match in _RUN.finditer(folded.translate(_SHAPES))]

@@ -233,8 +233,8 @@ def _list_settings() -> Iterator[tuple[str, str]]:
 
 
 def _list_values(parser: argparse.ArgumentParser, key: str) -> Iterator[tuple[str, str]]:
-    """Yield the possible values of a setting that has a fixed set of values, if the command accepts
-    a value."""
+    """Yield (value, empty description) for each possible value of a setting that has a fixed set of values,
+    if the command accepts a value."""
     from hermes.config.key_lookup import find_key, find_setting
 
     setting = find_setting(key) or find_setting(find_key(key) or "")
@@ -247,8 +247,8 @@ def _filter_by_prefix(offered: Iterable[tuple[str, str]], begun: str) -> Iterato
 
 
 def _offer_from_store(offers: Offers, done: Sequence[str], begun: str) -> Iterable[tuple[str, str]]:
-    """Return completions from the store named by `--store`, or otherwise from the home's store. Return
-    nothing if that store does not exist."""
+    """Return completions, as pairs (value, description), from the store named by `--store`, or otherwise from
+    the home's store. Return nothing if that store does not exist."""
     stores = [Path(value) for flag, value in pairwise(done) if flag == "--store"]
     store = stores[-1] if stores else home.get_default_db_path()
     return offers(store, begun) if store.exists() else ()
@@ -270,7 +270,8 @@ def _offer_trash(store: Path, begun: str) -> Iterator[tuple[str, str]]:
 
 
 def _offer_tags(store: Path, begun: str) -> Iterator[tuple[str, str]]:
-    """Yield the tags of the store that start with the typed text."""
+    """Yield (tag, number of its conversations as text) for the tags of the store that start with the typed
+    text."""
     with _open_store(store) as db:
         tags = ((tag, format_count(count, "conversation")) for tag, count in db.all_tags())
         yield from _filter_by_prefix(tags, begun.casefold())

@@ -110,7 +110,7 @@ class OfflineModel:
 
 
 def _choose_call(request: Request) -> tuple[str, dict[str, Any]] | None:
-    """Return the tool call for the last message; None if no tool applies."""
+    """Return the tool call for the last message, as (tool name, arguments); None if no tool applies."""
     tools = {tool["function"]["name"] for tool in request.tools}
     last = request.messages[-1] if request.messages else {}
     if last.get("role") != "user":

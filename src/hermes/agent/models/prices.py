@@ -98,9 +98,9 @@ def find_window(model: str) -> int | None:
 def _estimate_cost(
     rates: Mapping[str, float] | None, used: Used, source: str, version: str
 ) -> tuple[float | None, Mapping[str, Any]]:
-    """Return the cost of the tokens at these rates.
+    """Return (cost of the tokens at these rates, `model_usage` columns that explain it).
 
-    The cost is unknown if the tokens were not counted, or if one kind of token has no rate.
+    The cost is unknown (None) if the tokens were not counted, or if one kind of token has no rate.
     """
     if rates is None or used.input_tokens is None or used.output_tokens is None:
         return UNKNOWN

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 LONGEST_SHOWN, MOST_LINES_SHOWN = 2000, 12
-"""A paste beyond one of these limits is abbreviated."""
+"""A paste with more characters or more lines than this is abbreviated."""
 LONGEST_EDITED = 10 * LONGEST_SHOWN
 """A text longer than this is abbreviated even if it was not pasted, because editing such a long line is slow.
 """

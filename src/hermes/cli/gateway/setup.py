@@ -49,7 +49,7 @@ def list_flags() -> dict[str, tuple[str, str]]:
 
 
 def _list_questions(platform: str) -> dict[str, tuple[Setting, Question]]:
-    """Return the settings that the setup asks for, by name."""
+    """Return the settings that the setup asks for, by name, each with its question."""
     settings = registry.PLATFORMS[platform].settings
     return {name: (setting, setting.question) for name, setting in settings.items() if setting.question}
 

@@ -30,8 +30,8 @@ class PartialQuery(NamedTuple):
 def search_partial(
     engine: Access, tree: Node, request: SearchRequest
 ) -> tuple[PartialQuery, SearchAnswer] | None:
-    """Search for the words of a query as substrings, after the query itself matched nothing. Return None if
-    this finds nothing either."""
+    """Search for the words of a query as substrings, after the query itself matched nothing. Return (changed
+    query, its results), or None if this finds nothing either."""
     partial = find_partial(engine, tree, request.message_filter)
     if partial is None:
         return None

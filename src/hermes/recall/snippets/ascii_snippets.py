@@ -65,8 +65,8 @@ def _find_hits(text: str, folded: str, goal: Goal, number: int) -> Iterator[Hit]
 
 
 def _find_whole_words(folded: str, goal: Goal) -> list[tuple[int, int]]:
-    """Return the positions where the tokens occur as adjacent whole words. If the goal is a prefix, the last
-    token may be the beginning of a word."""
+    """Return the spans (start, end) in which the tokens of the goal occur as adjacent whole words. If the
+    goal is a prefix, the last token may be the beginning of a word."""
     if len(goal.tokens) > 1:
         return [match.span() for match in islice(_compile_pattern(goal).finditer(folded), _ENOUGH)]
     token = goal.tokens[0]
@@ -97,8 +97,8 @@ def _compile_pattern(goal: Goal) -> re.Pattern[str]:
 
 
 def _find_in_identifiers(text: str, folded: str, goal: Goal) -> list[tuple[int, int]]:
-    """Return the positions where the tokens are adjacent parts of an identifier: `user name` in
-    getUserName."""
+    """Return the spans (start, end) in which the tokens of the goal are adjacent parts of an identifier:
+    `user name` in getUserName."""
     joined = "".join(goal.tokens)
     found, tries = [], 0
     at = folded.find(joined)

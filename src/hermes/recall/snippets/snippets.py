@@ -93,8 +93,8 @@ def _choose_stretch(text: str, goals: Sequence[Goal], tokens: int) -> tuple[int,
 
 
 def _find_plain(lower: str, goals: Sequence[Goal]) -> list[tuple[int, int, int]]:
-    """Return the positions of all goals in the text, ignoring only case. If any goal does not occur, return
-    an empty list."""
+    """Return (start, end, index of the goal) for each occurrence of a goal in the text, ignoring only case.
+    If any goal does not occur, return an empty list."""
     hits: list[tuple[int, int, int]] = []
     for number, goal in enumerate(goals):
         found = islice(_compile_likely(goal).finditer(lower), _ENOUGH) if goal.needle in lower else ()
@@ -241,8 +241,8 @@ def _match_side_by_side(
 
 
 def _split_units(folded: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the units in which the length of a snippet is measured: tokens or, in a script without spaces,
-    single characters."""
+    """Return the spans (start, end) of the units in which the length of a snippet is measured: tokens or, in
+    a script without spaces, single characters."""
     if folded.isascii():
         return spans
     units: list[tuple[int, int]] = []

@@ -13,7 +13,8 @@ from hermes.store.content import from_json, to_json
 from hermes.store.engine import Reader, Writer
 
 FORMER_KEY, REQUEST_KEY = "former_titles:", "title_request:"
-"""The prefixes of the keys in `state_meta`. Each key ends with the session id."""
+"""The prefixes of keys in `state_meta`: for the former titles of a session, and for the claim to generate its
+title. Each key ends with the session id."""
 MOST_FORMER = 50
 BY_STORE = "store"
 """The `title_by` of a title that the store made unique because another session had the requested title.

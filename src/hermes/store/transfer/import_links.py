@@ -245,7 +245,8 @@ def _translate_ranges(
     *,
     only_known: bool = False,
 ) -> list[tuple[int, int]]:
-    """Translate carried ranges from the ids of the file to the ids of this store. Adjacent ranges are joined.
+    """Translate carried ranges from the ids of the file to the ids of this store. Return them as pairs (first
+    id, last id). Adjacent ranges are joined.
 
     Sessions in `known` are part of the import. Messages of other sessions are looked up in the store, or left
     out with `only_known`.

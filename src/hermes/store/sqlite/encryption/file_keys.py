@@ -39,7 +39,7 @@ class FileKeys:
         raise encryption.wrong_key_error(file, refused) if refused else encryption.no_key_error(file, account)
 
     def _candidates(self) -> Iterator[tuple[bytes, str]]:
-        """Yield the key of the store, then all other available keys.
+        """Yield the key of the store, then all other available keys, each with the place where it was found.
 
         The others are needed if the store was decrypted or got a new key after a file was sealed.
         """

@@ -285,7 +285,7 @@ def _find_hits(reader: SqliteReader, secret: Secret) -> Iterator[Hit]:
 
 
 def _take_out(secret: Secret, table: Table, data: bytes) -> tuple[bytes, int]:
-    """Remove the secret from a value.
+    """Remove the secret from a value. Return the new value and the number of removed occurrences.
 
     In tags, which are stored in lower case, the lower-case form of the secret is removed too.
     """

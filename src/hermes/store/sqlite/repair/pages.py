@@ -150,7 +150,8 @@ class Image:
         return data if len(data) == self.page_size and any(data) else b""
 
     def tree(self, root: int, visited: set[int], *, index: bool = False) -> Iterator[tuple[int, bytes]]:
-        """Yield each page with rows of the b-tree at `root`, except the pages in `visited`.
+        """Yield (number, content) of each page with rows of the b-tree at `root`, except the pages in
+        `visited`.
 
         Each valid page of the tree is added to `visited`, each invalid one to `unreadable`. With `index`, the
         tree is an SQL index, which has rows in interior pages too.
@@ -285,7 +286,8 @@ class Image:
         return found if len(found) == total else set()
 
     def leaves_outside(self, visited: set[int]) -> Iterator[tuple[int, bytes]]:
-        """Yield the table leaf pages that are not in `visited`, because no tree reaches them.
+        """Yield (number, content) of the table leaf pages that are not in `visited`, because no tree reaches
+        them.
 
         An overflow page is never mistaken for a leaf page, because it begins with zeros.
         """

@@ -19,7 +19,7 @@ from hermes.store.sqlite.search.fts_input import distinct_words, split_tokens
 from hermes.text import extract_searchable_text
 
 MOST_CHARACTERS, MOST_MESSAGES = 6_000, 16
-"""The limits of a block.
+"""The maximum number of characters and of messages in a block.
 
 A longer message gets a block of its own, and only the beginning of the message is indexed in it.
 """

@@ -27,9 +27,9 @@ from hermes.store.sqlite.search.split_texts import fields_of
 from hermes.terms import join_fields
 
 ROWS_AT_ONCE, BYTES_AT_ONCE, CHANGED_AT_ONCE = 512, 160_000, 128
-"""How much one transaction indexes, which takes about 20 ms.
+"""How much one transaction indexes: new messages, bytes of their text, and changed messages.
 
-So other writers do not wait much longer than that for the lock.
+This takes about 20 ms, so other writers do not wait much longer than that for the lock.
 """
 
 WATERMARK = "SELECT value FROM index_progress WHERE name = 'messages'"

@@ -12,7 +12,7 @@ import struct
 import sys
 
 SHARED_FIRST, SHARED_SIZE = 0x40000002, 510
-"""The bytes of the database file that every reader locks."""
+"""The bytes of the database file that every reader locks: the first one, and their number."""
 PENDING_BYTE = 0x40000000
 """The byte of the database file that a process locks briefly while it opens the file."""
 IN_USE_BYTE = 128
