@@ -218,7 +218,8 @@ class Turn:
         return await self._request(last)
 
     async def _request(self, last: bool) -> ModelAnswer:
-        """Stream one answer until it ends or the turn is stopped."""
+        """Stream one answer until it ends or the turn is stopped. In the last step, the model gets no tools
+        and is told to answer now."""
         messages = replay(await self._read_rows(), await self._record.system_prompt())
         if last:
             messages.append({"role": "user", "content": LAST_STEP})

@@ -51,7 +51,8 @@ def describe_candidates(rows: Sequence[Row]) -> list[str]:
 
 
 def describe_conversation(row: Row, with_owner: bool = True) -> str:
-    """Describe a conversation in one line of a list of choices."""
+    """Describe a conversation in one line of a list of choices. With `with_owner`, name the person or room to
+    which it belongs."""
     name = make_printable(row["title"] or row["preview"] or "—", width_limit=60)
     when = clock.format_relative(row["last_active"], clock.now())
     whose = f", {describe_owner(row) or 'on this machine'}" if with_owner else ""

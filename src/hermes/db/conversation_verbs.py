@@ -259,8 +259,9 @@ class ConversationVerbs(Handle):
         """Search titles and messages with a query as people type it (see `search`). Return one row per
         conversation, best first.
 
-        With `unfinished`, the query is still being typed, so its last word also matches as a prefix. With
-        `trash`, the field `is:trashed` searches the trash.
+        Conversations that lists hide, such as jobs and archived ones, are only counted, unless
+        `include_hidden` is set. With `unfinished`, the query is still being typed, so its last word also
+        matches as a prefix. With `trash`, the field `is:trashed` searches the trash.
         """
         from hermes.recall.interactive_search import InteractiveSearch
 
@@ -290,7 +291,8 @@ class ConversationVerbs(Handle):
         sort: str = "relevance",
     ) -> SearchResults:
         """Return one row per conversation, best first. `query` is a question, or a list of several phrasings
-        of one question."""
+        of one question. Conversations that lists hide, such as jobs and archived ones, are left out, unless
+        `include_hidden` is set."""
         from hermes.recall.query.search_arguments import make_request
         from hermes.recall.ranking.ranked_search import RankedSearch
 

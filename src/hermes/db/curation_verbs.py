@@ -44,7 +44,10 @@ class CurationVerbs(Handle):
 
         `message_count` and `tool_call_count` include all segments of the conversation.
 
-        `since` and `until` refer to the last activity. `order` is `activity`, `started` or `title`.
+        By default, jobs, subagents, tool sessions and archived conversations are hidden. `include_hidden`
+        includes them. With `archived`, only archived conversations are returned (True), or only others
+        (False). `since` and `until` refer to the last activity. `order` is `activity`, `started` or `title`.
+        With `pinned_first`, pinned conversations come before all others.
         """
         return Listing(self._read_access()).list_conversations(
             ConversationFilter(
@@ -73,8 +76,8 @@ class CurationVerbs(Handle):
         return self._ignore_unknown(lambda: labels.pin(session_id, pinned, segment), False)
 
     def set_session_archived(self, session_id: str, archived: bool, *, segment: bool = False) -> bool:
-        """Move a conversation into the archive or out of the archive. With `segment`, this applies to one
-        session only. Return whether the session exists."""
+        """Move a conversation into the archive or, with `archived=False`, out of it. With `segment`, this
+        applies to one session only. Return whether the session exists."""
         from hermes.store.sessions.labels import SessionLabels
 
         labels = SessionLabels(self._write_access(session_id))

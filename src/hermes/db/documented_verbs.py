@@ -183,7 +183,8 @@ class DocumentedVerbs(Handle):
     ) -> list[Row]:
         """Return the current context in the format that a model accepts.
 
-        With `include_ancestors`, return every message of the session and its ancestors once.
+        With `include_ancestors`, return every message of the session and its ancestors once. If the session
+        is in the trash, the list is empty unless `include_trashed` is set.
         """
         messages = Messages(self._read_access())
         return messages.read_conversation(session_id, include_ancestors, include_trashed=include_trashed)
@@ -345,7 +346,7 @@ class DocumentedVerbs(Handle):
         """Yield the sessions of `export_all`. Each is read only when it is requested.
 
         A session created after the call is not included. A session deleted before it is requested is left
-        out.
+        out. With `redact`, secrets are masked.
         """
         from hermes.store.transfer.exporter import Transfer
 

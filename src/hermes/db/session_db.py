@@ -236,7 +236,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         return self._transfer.import_sessions(sessions, trusted=trusted)
 
     def importing(self, *, dry_run: bool = False, trusted: bool = False) -> Import:
-        """Import sessions one at a time: `with db.importing() as importing: importing.take(session)`."""
+        """Import sessions one at a time: `with db.importing() as importing: importing.take(session)`. With
+        `dry_run`, nothing is stored. `trusted` has the same effect as in `import_sessions`."""
         return self._transfer.importing(dry_run, trusted=trusted)
 
     # ---------------------------------------------------------------- deletion and maintenance
@@ -254,7 +255,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     def delete_conversations(
         self, session_ids: Iterable[str], sessions_dir: Path | None = None, *, purge: bool = False
     ) -> list[str]:
-        """Permanently delete whole conversations and their subagents. Return the deleted ids."""
+        """Permanently delete whole conversations and their subagents. Return the deleted ids. `purge` has the
+        same effect as in `delete_session`."""
         return self._retention.delete_conversations(session_ids, sessions_dir, purge)
 
     def statistics(self) -> Statistics:
@@ -312,8 +314,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         trash_days: float = 30,
         thin_days: float | None = None,
     ) -> Row:
-        """Run maintenance, at most once per interval across all processes. Never raises. The result contains
-        the counts."""
+        """Run maintenance, at most once per interval across all processes. With `vacuum`, unused disk space
+        is released if anything was removed. Never raises. The result contains the counts."""
         return self._maintenance.maybe_auto_prune_and_vacuum(
             retention_days, min_interval_hours, vacuum, sessions_dir, trash_days, thin_days
         )
@@ -322,13 +324,14 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         self, older_than_days: float = 30, purge: bool = False, sessions_dir: Path | None = None
     ) -> int:
         """Permanently delete conversations that have been in the trash for `older_than_days` (0: all of
-        them). Return the number of deleted sessions."""
+        them). Return the number of deleted sessions. `purge` has the same effect as in `delete_session`."""
         from hermes.store.retention.trash import Trash
 
         return Trash(self._engine).empty(self._retention, older_than_days, purge, sessions_dir)
 
     def thin(self, older_than_days: float = 30, larger_than: int = 16_384, dry_run: bool = False) -> Thinned:
-        """Shorten large tool output in unused conversations to its beginning and end."""
+        """Shorten large tool output in unused conversations to its beginning and end. With `dry_run`, change
+        nothing and return the expected result."""
         from hermes.store.retention.thinning import Thinner
 
         return Thinner(self._engine).thin(older_than_days, larger_than, dry_run)
@@ -361,7 +364,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
 
     def scrub(self, secret: str, *, dry_run: bool = False) -> ScrubReceipt:
         """Remove a secret from every place in the home. If a scrub was interrupted, another call completes
-        it."""
+        it. With `dry_run`, only count the occurrences."""
         from hermes.store.retention.secret_scrub import Scrubber
 
         return Scrubber(self._engine).scrub(secret, dry_run=dry_run)
@@ -448,7 +451,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
 
     @classmethod
     def repair_file(cls, path: Path, *, check_only: bool = False, keep_backup: bool = True) -> Repair:
-        """Run `repair` on a store that may be too damaged to open."""
+        """Run `repair` on a store that may be too damaged to open. With `check_only`, only report which
+        repair is needed."""
         return repair_file(path, check_only=check_only, keep_backup=keep_backup)
 
     @classmethod

@@ -37,8 +37,8 @@ def normalize_reason(reason: object) -> str | None:
 
 
 def explain_reason(reason: str | None, *, is_empty: bool) -> str | None:
-    """Return a notice for the person about an answer that ended for this reason; None if no notice is
-    needed."""
+    """Return a notice for the person about an answer that ended for this reason; None if no notice is needed.
+    `is_empty` means that the answer has no visible text."""
     match normalize_reason(reason):
         case "length":
             return NO_ANSWER_WITHIN_LENGTH if is_empty else CUT_AT_LENGTH

@@ -99,8 +99,8 @@ def apply_edit(
 def replace_passage(text: str, old: str, new: str, every: bool) -> tuple[str, int]:
     """Return the edited text and the number of replaced passages.
 
-    Raise `ToolFailed` if `old` is missing or ambiguous. The error names the most similar lines, or the line
-    numbers of the first matches.
+    Raise `ToolFailed` if `old` is missing, or if it occurs several times and `every` is false. The error
+    names the most similar lines, or the line numbers of the first matches.
     """
     if old == new:
         raise ToolFailed("old_text and new_text are the same")

@@ -88,7 +88,8 @@ def _is_cut(body: str) -> bool:
 
 
 def _is_partial(action: str, cut: bool, body: str) -> bool:
-    """Return whether some of the changed lines are missing from `body`."""
+    """Return whether some of the changed lines are missing from `body`: it was cut, or it is empty although
+    something changed."""
     return cut or (not body.strip() and not action.startswith(("nothing", "only line ends")))
 
 

@@ -115,8 +115,8 @@ class Fields:
         return False
 
     def take_date(self, name: str, value: str, negated: bool) -> bool:
-        """Apply a date field. Return False if the value is not a date; the caller can then try
-        fewer words."""
+        """Apply a date field. Return False if it is negated or the value is not a date; the caller can then
+        try fewer words."""
         if negated or not self._is_date(name, value):
             return False
         self.understood.append(Field(name, value))

@@ -122,7 +122,8 @@ class Retention:
     def delete_conversations(
         self, session_ids: Iterable[str], sessions_dir: Path | str | None = None, purge: bool = False
     ) -> list[str]:
-        """Delete the whole conversations of these sessions, and their subagents. Return the deleted ids."""
+        """Delete the whole conversations of these sessions, and their subagents. Return the deleted ids. With
+        `purge`, also remove every byte of their text from the store and its copies."""
         named, folder = list(session_ids), check_optional_path("sessions_dir", sessions_dir)
 
         def units(writer: Writer) -> Iterator[list[str]]:

@@ -46,8 +46,8 @@ class SessionLabels:
         self._engine = engine
 
     def pin(self, session_id: str, pinned: bool = True, segment: bool = False) -> bool:
-        """Pin a conversation, so that it is never pruned. With `pinned=False`, unpin it. Return whether the
-        conversation exists."""
+        """Pin a conversation, so that it is never pruned. With `pinned=False`, unpin it. With `segment`,
+        change only this session. Return whether the session exists."""
         at = (clock.now(),) if pinned else ()
 
         def work(writer: Writer) -> bool:

@@ -75,7 +75,8 @@ class Transfer:
         return exported
 
     def export_all(self, source: str | None = None, redact: bool = False) -> list[dict[str, Any]]:
-        """Export every session outside the trash, newest activity first, as a list in memory."""
+        """Export every session outside the trash, newest activity first, as a list in memory. With `redact`,
+        secrets are masked."""
         return list(self.export_each(source, redact))
 
     def export_each(self, source: str | None = None, redact: bool = False) -> Iterator[dict[str, Any]]:
@@ -104,7 +105,8 @@ class Transfer:
         return taking.make_result()
 
     def importing(self, dry_run: bool = False, *, trusted: bool = False) -> Import:
-        """Return an import that accepts one session at a time and can continue after an invalid session."""
+        """Return an import that accepts one session at a time and can continue after an invalid session. With
+        `dry_run`, nothing is stored."""
         return Import(self._engine, dry_run, trusted=trusted)
 
 
