@@ -1,9 +1,9 @@
-"""Parts that all renderings of Markdown share: a check that a rendering contains all text of its source, apart from
-markup; lines that keep their indentation; and reference links.
+"""Parts that all renderings of Markdown share: a check that a rendering contains all text of its source,
+apart from markup; lines that keep their indentation; and reference links.
 
-A reference link is `[text][label]`, with the definition `[label]: address` in a line of its own. The definition can
-follow in a later paragraph, and it stays visible. The definitions are therefore collected by a first parser. A
-second one, which shows them as text, renders.
+A reference link is `[text][label]`, with the definition `[label]: address` in a line of its own. The
+definition can follow in a later paragraph, and it stays visible. A first parser therefore collects the
+definitions. A second parser, which treats them as text, renders the text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _UNCHECKED = dict.fromkeys([*map(ord, MARKS), *(code for code in range(0x3001) i
 """A table for `str.translate` that removes marks, all kinds of whitespace, and NUL."""
 
 LABEL = "label"
-"""The key of a label in the `meta` of the token that ends a reference link. The text after it begins with the label."""
+"""A key in the `meta` of the token that ends a reference link. The value is the label in brackets, such as
+`[1]`. The text token after it begins with this value."""
 _DEFINITION = re.compile(r"\[[^\[\]\n]{1,999}\]:")
 
 
@@ -38,8 +39,8 @@ def has_same_text(source: str, rendered: str) -> bool:
 
 
 def iterate_visible_texts(tokens: Sequence[Token]) -> Iterator[str]:
-    """Yield the texts that an HTML rendering of the tokens shows, in source order. These include the numbers of
-    list items and the targets of links."""
+    """Yield the texts that an HTML rendering of the tokens shows, in source order. These include the numbers
+    of list items and the targets of links."""
     numbers: list[int | None] = []
     targets: list[str] = []
     for token in tokens:
@@ -80,16 +81,16 @@ def keep_indentation(parser: MarkdownIt, space: str = " ") -> None:
 
 
 def collect_definitions(parser: MarkdownIt, text: str, environment: dict[str, Any]) -> dict[str, Any]:
-    """Add the link definitions of a text to the environment of a parser, and return the environment. `parser` must
-    not leave out the rule `reference`."""
+    """Add the link definitions of a text to the environment of a parser, and return the environment. In
+    `parser`, the rule `reference` must be enabled."""
     if "]:" in text:
         parser.parse(text, environment)
     return environment
 
 
 def show_definitions(parser: MarkdownIt) -> None:
-    """Make a parser show definitions as text, and the label of `[text][label]` after its text, because the label
-    names the definition."""
+    """Make a parser show definitions as text. It then also shows the label of a link `[text][label]` after
+    its text, so that the reader can find the definition."""
     from markdown_it.rules_inline import link
 
     def parse_link(state: StateInline, silent: bool) -> bool:

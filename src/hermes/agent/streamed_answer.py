@@ -38,7 +38,8 @@ class ModelAnswer(NamedTuple):
     reason: str | None
     used: models.Used | None
     model: models.Model | None = None
-    """The model that answered, if there are several; None for the model that was asked."""
+    """The model that answered, if a model with fallbacks was asked and named it (`Answering`). None stands
+    for the model that was asked."""
     stopped: bool = False
 
     @property

@@ -86,7 +86,8 @@ class Retrying(NamedTuple):
 
 
 class Answering(NamedTuple):
-    """Another model of several answers the request. The piece precedes all pieces of its answer."""
+    """Says which model answers the request, if a model with fallbacks was asked. The piece precedes all
+    pieces of that model's answer. It is left out if the first model is asked before any other."""
 
     model: Model
 

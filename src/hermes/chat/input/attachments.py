@@ -28,8 +28,8 @@ from hermes.text import format_count, format_size, make_printable
 
 MOST_FILES = 20
 MOST_EXAMINED = 1_000
-"""The maximum number of mentions in pasted text that are compared with files, for the note that they are not
-attached."""
+"""Among this many mentions, those in pasted text that name a file are listed in the note about files that are
+not attached."""
 LONGEST_NAME = 500
 LARGEST_TEXT = 20_000_000
 """The maximum size of a text file, in bytes. Of a long file, only the beginning and the end are sent."""

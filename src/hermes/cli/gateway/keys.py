@@ -1,5 +1,5 @@
-"""`hermes gateway keys add | list | limit | revoke`: the keys of the API server. A running gateway follows each
-change at once."""
+"""`hermes gateway keys add | list | limit | revoke`: the keys of the API server. A running gateway applies
+each change at once."""
 
 from __future__ import annotations
 
@@ -238,7 +238,8 @@ def _collect_rows(
 
 
 def _find_state(key: ApiKey | None, setting: str | None, now: float) -> str | None:
-    """Return the state of a key; None if only limits are left of a key that was removed from the settings."""
+    """Return `active`, `expired` or `revoked`. None if the key was removed from the settings and only its
+    limits are left."""
     if setting is None and (key is None or key.digest is None):
         return None
     if setting is None and key is not None and key.revoked_at is not None:
@@ -249,8 +250,8 @@ def _find_state(key: ApiKey | None, setting: str | None, now: float) -> str | No
 
 @contextmanager
 def _open_usage(arguments: argparse.Namespace) -> Iterator[ReadSpending]:
-    """Yield a function that returns what a key has used today and this month. Without a store, nothing was
-    used."""
+    """Yield a function that returns what a key has used today, and what it has used this month. Without a
+    store, nothing was used."""
     from hermes.config.time_zones import load_zone
     from hermes.gateway.sessions.daily_limit import find_day, find_month
     from hermes.gateway.settings import read_gateway_settings
@@ -352,7 +353,8 @@ def _parse_dollars(text: str) -> float:
 
 
 def _parse_expiry(text: str) -> float:
-    """Parse a time from now, or a day. A key expires at the end of that day."""
+    """Parse a duration from now, or a day, and return the time at which the key expires. If it is a day, this
+    is the end of that day."""
     now = clock.now()
     if span := _SPAN.fullmatch(text):
         moment = now + int(span[1]) * _SPANS[span[2]]
