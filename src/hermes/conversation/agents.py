@@ -164,7 +164,7 @@ class StandardAgentProvider:
         """
         renewed = self._standard.renew()
         try:
-            model: Model | None = await asyncio.to_thread(renewed.make_model, NO_WISH)
+            model: Model | None = await asyncio.to_thread(renewed.make_model, NO_CHOICE)
         except errors.HermesError:
             if self._model is not None:
                 raise
