@@ -113,7 +113,7 @@ class StandardFactory:
         return renewed
 
     def get_open_auxiliary(self) -> Model | None:
-        """Return the auxiliary model if it was opened."""
+        """Return the auxiliary model if it was opened; otherwise None. It is not opened here."""
         return self.__dict__.get("auxiliary")
 
     def parts(self) -> AgentComponents:

@@ -16,7 +16,7 @@ ACCOUNT = "hermes"
 SPARE_SECONDS = 15
 """Seconds that systemd waits after the gateway's drain time before it kills the process."""
 PRIVATE_FOLDERS = ("/home", "/root", "/run/user")
-"""The folders that `ProtectHome` hides."""
+"""The folders that the systemd option `ProtectHome` hides from a service."""
 
 UNIT = """\
 [Unit]
@@ -117,7 +117,8 @@ def _format_command() -> str:
 
 
 def _find_program() -> list[str]:
-    """Return the full path of the running `hermes` program."""
+    """Return the words of a command that starts `hermes` with a full path: the running program if
+    possible."""
     started = Path(sys.argv[0])
     if started.name == "hermes" and started.is_absolute() and os.access(started, os.X_OK):
         return [str(started)]
