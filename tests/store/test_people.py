@@ -152,6 +152,13 @@ def test_a_child_stays_with_its_owner_and_place(db: SessionDB, ann: ScopedStore)
         assert db.scoped(BOB).get_session(child) is None
 
 
+def test_nobody_learns_what_others_have_used(db: SessionDB, ann: ScopedStore) -> None:
+    bob = db.scoped(BOB)
+    bob.record_usage(bob.create_session(), model="m", input_tokens=7)
+    assert bob.usage_of_owner(BOB.person or "", 0.0).tokens == 7
+    assert ann.usage_of_owner(BOB.person or "", 0.0).tokens == 0
+
+
 # Every verb that takes a session id, with its other arguments.
 VERBS: dict[str, Any] = {
     "get_session": lambda s, i: s.get_session(i),
@@ -221,6 +228,7 @@ VERBS: dict[str, Any] = {
     "list_trash": lambda s, i: s.list_trash(),
     "cost": lambda s, i: s.record_usage(i, model="m", input_tokens=1),
     "usage": lambda s, i: s.usage_of(i, family=True),
+    "usage_of_owner": lambda s, i: s.usage_of_owner(BOB.person or "", 0.0),
     "usages": lambda s, i: s.usage_by_model(),
     "activity": lambda s, i: acted(s.activity(0.0)),
     "conversations": lambda s, i: s.list_conversations(include_hidden=True),
