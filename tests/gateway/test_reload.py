@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from hermes import audit_log
+from hermes.gateway.platforms.webhook.signed_request import OURS, sign
 from tests.gateway.conformance.echo_model import echo, held
 from tests.gateway.conformance.on_telegram import OnTelegram
 from tests.gateway.conformance.stage import until
@@ -120,15 +123,41 @@ def test_a_changed_platform_reconnects_and_the_running_turn_is_answered(operated
         until(lambda: other.heard(other.dm(ann)) == [held("kiwi")], lambda: operated.log)
 
 
+def test_a_waiting_webhook_request_is_answered_before_its_platform_reconnects(
+    operated: OperatedGateway,
+) -> None:
+    port, secret = reserve_port(), "a secret of the webhook"
+    operated.config["platforms"]["webhook"] = {"port": port}
+    operated.variables["WEBHOOK_SECRET"] = secret
+    operated.save()
+    operated.start()
+    until(lambda: "webhook: up" in operated.log, lambda: operated.log)
+    body = json.dumps({"text": "hold kiwi", "user": "ann"}).encode()
+    headers = {OURS: sign(secret.encode(), body, time.time())}
+    with ThreadPoolExecutor() as pool:
+        asked = Request(f"http://127.0.0.1:{port}/webhook", body, headers)
+        waiting = pool.submit(lambda: json.loads(urlopen(asked, timeout=60).read()))
+        until(lambda: operated.model.asked("kiwi"), lambda: operated.log)
+        operated.config["platforms"]["webhook"]["port"] = new_port = reserve_port()
+        operated.save()
+        reloading = pool.submit(operated.run, "gateway", "reload")
+        until(lambda: _post(port, headers) == 503, lambda: operated.log)  # it takes no new requests
+        operated.model.let_go("kiwi")
+        assert waiting.result()["reply"] == held("kiwi")
+        assert "webhook: reconnected" in reloading.result().stdout
+    assert (_post(port), _post(new_port)) == (None, 401)
+
+
 def test_without_a_gateway_reload_says_so(operated: OperatedGateway) -> None:
     done = operated.run("gateway", "reload")
     assert done.returncode == 1
     assert done.stderr == "hermes: the gateway is not running; start it with `hermes gateway run`\n"
 
 
-def _post(port: int) -> int | None:
+def _post(port: int, headers: dict[str, str] | None = None) -> int | None:
+    asked = Request(f"http://127.0.0.1:{port}/webhook", b"{}", headers or {})
     try:
-        return int(urlopen(Request(f"http://127.0.0.1:{port}/webhook", b"{}"), timeout=10).status)
+        return int(urlopen(asked, timeout=10).status)
     except HTTPError as problem:
         problem.close()
         return problem.code

@@ -15,6 +15,8 @@ import pytest
 
 from hermes.errors import StoreFailed, make_error
 from hermes.gateway.adapter import Misconfigured
+from hermes.gateway.inbound.pairing import Pairings
+from hermes.gateway.ops.status_file import gateway_folder
 from hermes.gateway.settings import PlatformSettings
 from hermes.server.api import ApiServer
 from hermes.server.api_errors import translate_error
@@ -93,6 +95,20 @@ async def test_a_key_has_so_many_requests_in_a_minute_whatever_they_are() -> Non
         for method, path in ROUTES:
             assert _is_limited(await anna.request(method, path)), path
         assert (await bert.get("/api/sessions")).status_code == 200
+
+
+async def test_a_blocked_person_is_refused_everywhere_until_they_are_unblocked() -> None:
+    async with open_api_gateway(TWO) as gateway, gateway.http(ANNA) as anna, gateway.http(BERT) as bert:
+        assert (await anna.get("/api/sessions")).status_code == 200
+        Pairings(gateway_folder()).block("api-server", "anna")  # another process does it
+        for method, path in (("GET", "/api/sessions"), ("POST", "/v1/chat/completions")):
+            answer = await anna.request(
+                method, path, json=asking(user("hello")) if method == "POST" else None
+            )
+            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "blocked")
+        assert (await bert.get("/api/sessions")).status_code == 200
+        Pairings(gateway_folder()).unblock("api-server", "anna")
+        assert (await anna.get("/api/sessions")).status_code == 200
 
 
 async def test_a_search_has_so_many_words() -> None:

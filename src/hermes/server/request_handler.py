@@ -105,6 +105,8 @@ class RequestHandler:
         if person is None:
             assert refused is not None
             raise self._slow_down(refused, authorization, address)
+        if self.context.access.is_blocked(person.source):
+            raise Refused(403, "this person is blocked", code="blocked")
         self.usage.note(person.name, address)
         return person
 
@@ -126,8 +128,6 @@ class RequestHandler:
         """Raise an error if the person exceeds the message rate limit or the server is shutting down."""
         if self._closing:
             raise _refuse_ending()
-        if self.context.access.is_blocked(person.source):
-            raise Refused(403, "this person is blocked", code="blocked")
         may, _ = self.context.access.check_rate(person.source)
         if not may:
             seconds = math.ceil(60 / self.context.settings.messages_per_minute)
