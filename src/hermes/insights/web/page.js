@@ -49,8 +49,9 @@
       },
       axes: [
         { ...axis, grid: { show: false }, ...(chart.time ? dates : names) },
-        { ...axis, size: 56, incrs: chart.format === dollars ? undefined : [1, 2, 5].flatMap(
-            (n) => Array.from({ length: 13 }, (_, e) => n * 10 ** e)).sort((a, b) => a - b),
+        // Steps of whole units, or of whole cents, so that no two labels are rounded differently.
+        { ...axis, size: 56, incrs: [1, 2, 5].flatMap((n) => Array.from({ length: 15 },
+            (_, e) => n * 10 ** (chart.format === dollars ? e - 2 : e))).sort((a, b) => a - b),
           values: (_, at) => at.map(chart.format) },
       ],
       series: [
