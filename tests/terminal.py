@@ -122,7 +122,7 @@ class Terminal:
         return termios.tcgetattr(self._its)
 
     @property
-    def shown(self) -> str:
+    def output(self) -> str:
         """All output so far, without control sequences that only move the cursor."""
         return ESCAPES.sub("", self.raw.decode("utf-8", "replace")).replace("\r", "")
 
@@ -135,19 +135,19 @@ class Terminal:
         os.write(self._ours, POSITION)
 
     def sees(self, *texts: str) -> None:
-        until(lambda: all(text in self.shown for text in texts), lambda: f"{texts} not in:\n{self.shown}")
+        until(lambda: all(text in self.output for text in texts), lambda: f"{texts} not in:\n{self.output}")
 
     def sees_behind(self, earlier: str, text: str) -> None:
         """Wait until `text` appears after the last occurrence of `earlier`."""
-        until(lambda: text in self.shown.rpartition(earlier)[2], lambda: self.shown)
+        until(lambda: text in self.output.rpartition(earlier)[2], lambda: self.output)
 
     def is_asked(self, times: int) -> None:
         """Wait until `times` cursor-position requests have arrived."""
-        until(lambda: self._requests >= times, lambda: f"{self._requests} requests:\n{self.shown}")
+        until(lambda: self._requests >= times, lambda: f"{self._requests} requests:\n{self.output}")
 
     def is_asked_behind(self, text: str) -> None:
         """Wait until a cursor-position request arrives after the last occurrence of `text`."""
-        until(lambda: self.raw.rfind(REQUEST) > self.raw.rfind(text.encode()), lambda: self.shown)
+        until(lambda: self.raw.rfind(REQUEST) > self.raw.rfind(text.encode()), lambda: self.output)
 
     @property
     def requests(self) -> int:
@@ -155,11 +155,11 @@ class Terminal:
 
     def is_raw(self) -> None:
         """Wait until the program reads single keys (raw mode)."""
-        until(lambda: not self.mode[3] & (termios.ICANON | termios.ISIG), lambda: self.shown)
+        until(lambda: not self.mode[3] & (termios.ICANON | termios.ISIG), lambda: self.output)
 
     def ends(self) -> int:
         """Wait until the process has ended and all of its output is in `raw`. Return its exit code."""
-        until(lambda: not self._reading.is_alive(), lambda: self.shown)
+        until(lambda: not self._reading.is_alive(), lambda: self.output)
         return self.process.wait()
 
     def close(self) -> None:

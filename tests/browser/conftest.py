@@ -16,7 +16,7 @@ from hermes_state import SessionDB
 
 HOUR, DAY = 3600, 86400
 
-Told = Callable[..., str]
+AddSession = Callable[..., str]
 
 
 class Screen:
@@ -107,11 +107,11 @@ def browsing(db: SessionDB) -> Browsing:
 
 
 @pytest.fixture
-def told(db: SessionDB) -> Told:
+def add_session(db: SessionDB) -> AddSession:
     """Return a function that stores a conversation that is `age` seconds old. Its texts are messages of the
     person and of the agent in turn."""
 
-    def tell(
+    def add(
         session_id: str, *texts: str, title: str | None = None, source: str = "cli", age: float = 0
     ) -> str:
         when = time.time() - age
@@ -124,4 +124,4 @@ def told(db: SessionDB) -> Told:
             db.set_session_title(session_id, title)
         return session_id
 
-    return tell
+    return add

@@ -11,7 +11,7 @@ import pytest
 
 from hermes.browser.view_state import View
 from hermes_state import SessionDB
-from tests.browser.conftest import Browsing, Told
+from tests.browser.conftest import AddSession, Browsing
 
 
 class Slow(SessionDB):
@@ -25,10 +25,10 @@ class Slow(SessionDB):
 
 
 async def test_delete_goes_to_the_trash_at_once_and_comes_back(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     for number in range(4):
-        told(f"s{number}", title=f"number {number}", age=number)
+        add_session(f"s{number}", title=f"number {number}", age=number)
     async with browsing() as screen:
         await screen.press("down", "ctrl+d")
         assert screen.status == "Deleted “number 1” · ^Z to undo"
@@ -43,10 +43,10 @@ async def test_delete_goes_to_the_trash_at_once_and_comes_back(
 
 
 async def test_a_key_pressed_twice_deletes_two_and_both_come_back(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     for number in range(4):
-        told(f"s{number}", age=number)
+        add_session(f"s{number}", age=number)
     async with browsing() as screen:
         await screen.press("down", "ctrl+d", "ctrl+d")
         assert screen.names == ["hello from s0", "hello from s3"]
@@ -58,10 +58,10 @@ async def test_a_key_pressed_twice_deletes_two_and_both_come_back(
 
 
 async def test_what_is_meant_is_under_the_cursor_when_the_key_is_pressed(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     for number in range(4):
-        told(f"s{number}", age=number)
+        add_session(f"s{number}", age=number)
     with Slow() as store:
         async with browsing(store=store) as screen:
             await screen.pilot.press("ctrl+d", "down", "ctrl+d", "up")
@@ -72,9 +72,9 @@ async def test_what_is_meant_is_under_the_cursor_when_the_key_is_pressed(
             assert screen.current == "hello from s1"
 
 
-async def test_undo_goes_back_to_where_it_was_done(browsing: Browsing, told: Told) -> None:
+async def test_undo_goes_back_to_where_it_was_done(browsing: Browsing, add_session: AddSession) -> None:
     for number in range(120):
-        told(f"s{number:03}", age=number * 60)
+        add_session(f"s{number:03}", age=number * 60)
     async with browsing() as screen:
         await screen.press("end", "ctrl+d", "home")
         assert screen.current == "hello from s000"
@@ -83,9 +83,9 @@ async def test_undo_goes_back_to_where_it_was_done(browsing: Browsing, told: Tol
         assert screen.app.list.rows.total == 120
 
 
-async def test_deleting_what_a_search_found(browsing: Browsing, told: Told) -> None:
-    told("a", "zebra one")
-    told("b", "zebra two")
+async def test_deleting_what_a_search_found(browsing: Browsing, add_session: AddSession) -> None:
+    add_session("a", "zebra one")
+    add_session("b", "zebra two")
     async with browsing(View(query="zebra")) as screen:
         gone = screen.current
         await screen.press("ctrl+d")
@@ -95,10 +95,10 @@ async def test_deleting_what_a_search_found(browsing: Browsing, told: Told) -> N
 
 
 async def test_pin_stays_where_it_is_until_the_list_is_asked_for_again(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
-    told("a", age=1)
-    told("b", age=2)
+    add_session("a", age=1)
+    add_session("b", age=2)
     async with browsing() as screen:
         await screen.press("down", "ctrl+p")
         assert screen.names == ["hello from a", "hello from b"]
@@ -111,9 +111,9 @@ async def test_pin_stays_where_it_is_until_the_list_is_asked_for_again(
         assert screen.current == "hello from b"
 
 
-async def test_archive_and_back(browsing: Browsing, told: Told, db: SessionDB) -> None:
-    told("a", age=1)
-    told("b", age=2)
+async def test_archive_and_back(browsing: Browsing, add_session: AddSession, db: SessionDB) -> None:
+    add_session("a", age=1)
+    add_session("b", age=2)
     async with browsing() as screen:
         await screen.press("ctrl+t")
         assert screen.names == ["hello from b"]
@@ -129,8 +129,8 @@ async def test_archive_and_back(browsing: Browsing, told: Told, db: SessionDB) -
         assert "▢" not in screen.lines[1]
 
 
-async def test_rename_and_back(browsing: Browsing, told: Told, db: SessionDB) -> None:
-    told("a", title="Old")
+async def test_rename_and_back(browsing: Browsing, add_session: AddSession, db: SessionDB) -> None:
+    add_session("a", title="Old")
     async with browsing() as screen:
         await screen.press("ctrl+r")
         assert "New title: Old" in screen.text
@@ -147,10 +147,10 @@ async def test_rename_and_back(browsing: Browsing, told: Told, db: SessionDB) ->
 
 
 async def test_a_title_in_use_is_said_and_can_be_changed(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
-    told("a", title="Taken", age=2)
-    told("b", title="Other", age=1)
+    add_session("a", title="Taken", age=2)
+    add_session("b", title="Other", age=1)
     async with browsing() as screen:
         await screen.press("ctrl+r", "ctrl+u", *"Taken", "enter")
         assert "already in use" in screen.text
@@ -159,9 +159,9 @@ async def test_a_title_in_use_is_said_and_can_be_changed(
 
 
 async def test_escape_leaves_a_question_and_keys_of_the_list_mean_nothing_there(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
-    told("a", title="Old")
+    add_session("a", title="Old")
     async with browsing() as screen:
         await screen.press("ctrl+r", "x", "ctrl+p", "escape")
         assert screen.app.search.has_focus
@@ -171,9 +171,11 @@ async def test_escape_leaves_a_question_and_keys_of_the_list_mean_nothing_there(
 
 
 @pytest.mark.parametrize("key", ["ctrl+d", "ctrl+p", "ctrl+t"])
-async def test_changing_what_was_deleted_elsewhere_says_so(browsing: Browsing, told: Told, key: str) -> None:
-    told("a", age=1)
-    told("b", age=2)
+async def test_changing_what_was_deleted_elsewhere_says_so(
+    browsing: Browsing, add_session: AddSession, key: str
+) -> None:
+    add_session("a", age=1)
+    add_session("b", age=2)
     async with browsing() as screen:
         with SessionDB() as elsewhere:
             elsewhere.delete_session("a")
@@ -182,8 +184,10 @@ async def test_changing_what_was_deleted_elsewhere_says_so(browsing: Browsing, t
         assert screen.names == ["hello from b"]
 
 
-async def test_a_store_that_cannot_be_written_is_one_line(told: Told, browsing: Browsing) -> None:
-    told("a")
+async def test_a_store_that_cannot_be_written_is_one_line(
+    add_session: AddSession, browsing: Browsing
+) -> None:
+    add_session("a")
     with SessionDB(read_only=True) as store:
         async with browsing(store=store) as screen:
             await screen.press("ctrl+d")
@@ -191,8 +195,10 @@ async def test_a_store_that_cannot_be_written_is_one_line(told: Told, browsing: 
             assert screen.names == ["hello from a"]
 
 
-async def test_a_store_that_is_closed_under_it_is_one_line(told: Told, browsing: Browsing) -> None:
-    told("a")
+async def test_a_store_that_is_closed_under_it_is_one_line(
+    add_session: AddSession, browsing: Browsing
+) -> None:
+    add_session("a")
     store = SessionDB()
     async with browsing(store=store) as screen:
         store.close()
@@ -201,9 +207,11 @@ async def test_a_store_that_is_closed_under_it_is_one_line(told: Told, browsing:
         assert screen.app.is_running
 
 
-async def test_a_conversation_that_cannot_be_read_is_one_line(told: Told, browsing: Browsing) -> None:
-    told("a", age=1)
-    told("b", age=2)
+async def test_a_conversation_that_cannot_be_read_is_one_line(
+    add_session: AddSession, browsing: Browsing
+) -> None:
+    add_session("a", age=1)
+    add_session("b", age=2)
     store = SessionDB()
     async with browsing(store=store) as screen:
         store.close()
@@ -213,11 +221,11 @@ async def test_a_conversation_that_cannot_be_read_is_one_line(told: Told, browsi
 
 
 async def test_what_others_did_is_seen_when_looking_again(
-    told: Told, browsing: Browsing, db: SessionDB
+    add_session: AddSession, browsing: Browsing, db: SessionDB
 ) -> None:
-    told("a", age=5)
+    add_session("a", age=5)
     async with browsing() as screen:
-        told("b")
+        add_session("b")
         db.set_session_title("a", "named elsewhere")
         await screen.press("ctrl+l")
         assert screen.names == ["hello from b", "named elsewhere"]
@@ -225,9 +233,9 @@ async def test_what_others_did_is_seen_when_looking_again(
 
 
 async def test_an_export_needs_a_format_and_a_folder_and_the_question_stays(
-    browsing: Browsing, told: Told
+    browsing: Browsing, add_session: AddSession
 ) -> None:
-    told("a", title="My plan: part 1/2")
+    add_session("a", title="My plan: part 1/2")
     async with browsing() as screen:
         await screen.press("ctrl+e")
         assert "Export to: My-plan-part-1-2.md" in screen.text
@@ -240,10 +248,10 @@ async def test_an_export_needs_a_format_and_a_folder_and_the_question_stays(
 
 
 async def test_an_export_is_written_and_replaces_only_an_earlier_one(
-    browsing: Browsing, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browsing: Browsing, add_session: AddSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told("a", "hello there", title="Plan")
+    add_session("a", "hello there", title="Plan")
     (tmp_path / "mine.md").write_text("mine")
     async with browsing(size=(160, 30)) as screen:
         await screen.press("ctrl+e", "enter")
@@ -273,11 +281,11 @@ class SlowExport(SessionDB):
 
 @pytest.mark.parametrize("key", ["escape", "ctrl+c"])
 async def test_an_export_is_stopped_and_leaves_nothing(
-    browsing: Browsing, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+    browsing: Browsing, add_session: AddSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     SlowExport.may_go.clear()
-    told("a", title="Plan")
+    add_session("a", title="Plan")
     with SlowExport() as store:
         async with browsing(store=store) as screen:
             await screen.press("ctrl+e")
@@ -301,10 +309,10 @@ async def test_an_export_is_stopped_and_leaves_nothing(
 
 
 async def test_an_export_of_what_was_deleted_elsewhere_says_so(
-    browsing: Browsing, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browsing: Browsing, add_session: AddSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told("a", title="Plan")
+    add_session("a", title="Plan")
     async with browsing() as screen:
         with SessionDB() as elsewhere:
             elsewhere.delete_session("a")

@@ -6,25 +6,27 @@ from hermes.browser.source import list_sources
 from hermes.browser.view_state import View, show_everything
 from hermes.store.workspace import WorkspaceName
 from hermes_state import SessionDB
-from tests.browser.conftest import Browsing, Told
+from tests.browser.conftest import AddSession, Browsing
 
 
-def some(told: Told, db: SessionDB) -> None:
-    told("a", source="cli", age=60)
-    told("b", source="telegram", age=120)
-    told("c", source="cron", age=180)
-    told("d", source="cli", age=240)
+def some(add_session: AddSession, db: SessionDB) -> None:
+    add_session("a", source="cli", age=60)
+    add_session("b", source="telegram", age=120)
+    add_session("c", source="cron", age=180)
+    add_session("d", source="cli", age=240)
     db.set_session_archived("d", True)
 
 
-def test_all_sources_are_counted(told: Told, db: SessionDB) -> None:
+def test_all_sources_are_counted(add_session: AddSession, db: SessionDB) -> None:
     assert list_sources(db) == []
-    some(told, db)
+    some(add_session, db)
     assert list_sources(db) == [("cli", 2), ("cron", 1), ("telegram", 1)]
 
 
-async def test_a_source_is_ticked_and_reset(browsing: Browsing, told: Told, db: SessionDB) -> None:
-    some(told, db)
+async def test_a_source_is_ticked_and_reset(
+    browsing: Browsing, add_session: AddSession, db: SessionDB
+) -> None:
+    some(add_session, db)
     async with browsing() as screen:
         await screen.press("ctrl+f")
         assert "[ ] cli  2" in screen.text
@@ -41,9 +43,9 @@ async def test_a_source_is_ticked_and_reset(browsing: Browsing, told: Told, db: 
 
 
 async def test_a_reset_covers_every_filter_and_can_be_cancelled_or_changed(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
-    some(told, db)
+    some(add_session, db)
     everything = show_everything(View(sources=("cli",), workspace=WorkspaceName("/nowhere")))
     async with browsing(everything) as screen:
         await screen.press("ctrl+f", "ctrl+x", "escape")
@@ -54,8 +56,10 @@ async def test_a_reset_covers_every_filter_and_can_be_cancelled_or_changed(
         assert screen.app.view == View(sources=("cli",))
 
 
-async def test_kinds_and_the_archive_are_ticked(browsing: Browsing, told: Told, db: SessionDB) -> None:
-    some(told, db)
+async def test_kinds_and_the_archive_are_ticked(
+    browsing: Browsing, add_session: AddSession, db: SessionDB
+) -> None:
+    some(add_session, db)
     async with browsing() as screen:
         await screen.press("ctrl+f", "tab", "down", "space", "enter")
         assert screen.names == ["hello from a", "hello from b", "hello from c"]
@@ -64,25 +68,25 @@ async def test_kinds_and_the_archive_are_ticked(browsing: Browsing, told: Told, 
         assert screen.names == ["hello from a", "hello from b", "hello from c", "hello from d"]
 
 
-async def test_escape_changes_nothing(browsing: Browsing, told: Told, db: SessionDB) -> None:
-    some(told, db)
+async def test_escape_changes_nothing(browsing: Browsing, add_session: AddSession, db: SessionDB) -> None:
+    some(add_session, db)
     async with browsing() as screen:
         await screen.press("ctrl+f", "space", "escape")
         assert screen.names == ["hello from a", "hello from b"]
         assert screen.app.search.has_focus
 
 
-async def test_everything_is_everything(browsing: Browsing, told: Told, db: SessionDB) -> None:
-    some(told, db)
+async def test_everything_is_everything(browsing: Browsing, add_session: AddSession, db: SessionDB) -> None:
+    some(add_session, db)
     async with browsing(show_everything(View())) as screen:
         assert len(screen.names) == 4
         assert "hidden" not in screen.status
 
 
 async def test_a_named_source_shows_its_jobs_and_a_filter_holds_for_searches(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
-    some(told, db)
+    some(add_session, db)
     async with browsing(View(sources=("cron",))) as screen:
         assert screen.names == ["hello from c"]
         await screen.type("hello")

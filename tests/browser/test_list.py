@@ -11,7 +11,7 @@ from hermes.browser.rows import KEPT, PAGE
 from hermes.browser.view_state import View
 from hermes.store.sessions.listing import ConversationPage
 from hermes_state import SessionDB
-from tests.browser.conftest import DAY, HOUR, Browsing, Told
+from tests.browser.conftest import DAY, HOUR, AddSession, Browsing
 from tests.stored_rows import change_each
 
 INSERT = "INSERT INTO sessions (id, source, started_at) VALUES (?, 'cli', ?)"
@@ -36,10 +36,10 @@ def add_many(store: SessionDB, count: int) -> None:
 
 
 async def test_conversations_are_shown_newest_first_with_source_and_time(
-    browsing: Browsing, told: Told
+    browsing: Browsing, add_session: AddSession
 ) -> None:
-    told("a", title="Retry budget", age=2 * HOUR)
-    told("b", "What about the weather?", source="telegram", age=3 * DAY + HOUR)
+    add_session("a", title="Retry budget", age=2 * HOUR)
+    add_session("b", "What about the weather?", source="telegram", age=3 * DAY + HOUR)
     async with browsing() as screen:
         assert screen.names == ["Retry budget", "What about the weather?"]
         assert "▌ Retry budget" in screen.lines[1]
@@ -57,18 +57,20 @@ async def test_an_empty_store_says_what_to_do(browsing: Browsing) -> None:
         assert screen.app.is_running
 
 
-async def test_what_is_hidden_is_counted(browsing: Browsing, told: Told, db: SessionDB) -> None:
-    told("mine")
-    told("nightly", source="cron")
-    db.set_session_archived(told("old"), True)
+async def test_what_is_hidden_is_counted(browsing: Browsing, add_session: AddSession, db: SessionDB) -> None:
+    add_session("mine")
+    add_session("nightly", source="cron")
+    db.set_session_archived(add_session("old"), True)
     async with browsing() as screen:
         assert screen.names == ["hello from mine"]
         assert "1 archived, 1 cron hidden" in screen.status
 
 
-async def test_pinned_ones_come_first_and_are_marked(browsing: Browsing, told: Told, db: SessionDB) -> None:
-    told("new", age=HOUR)
-    db.pin_session(told("old", age=DAY))
+async def test_pinned_ones_come_first_and_are_marked(
+    browsing: Browsing, add_session: AddSession, db: SessionDB
+) -> None:
+    add_session("new", age=HOUR)
+    db.pin_session(add_session("old", age=DAY))
     async with browsing() as screen:
         assert screen.names == ["hello from old", "hello from new"]
         assert "★ hello from old" in screen.lines[1]
@@ -100,9 +102,11 @@ async def test_however_far_one_scrolls_only_some_rows_are_held(browsing: Browsin
             assert screen.app.list.current.id == "s00000"
 
 
-async def test_arrows_move_while_the_query_keeps_the_focus(browsing: Browsing, told: Told) -> None:
+async def test_arrows_move_while_the_query_keeps_the_focus(
+    browsing: Browsing, add_session: AddSession
+) -> None:
     for number in range(5):
-        told(f"s{number}", age=number)
+        add_session(f"s{number}", age=number)
     async with browsing() as screen:
         assert screen.app.search.has_focus
         await screen.press("down", "down")
@@ -116,16 +120,16 @@ async def test_arrows_move_while_the_query_keeps_the_focus(browsing: Browsing, t
         assert screen.app.search.has_focus
 
 
-async def test_a_limit_is_a_limit(browsing: Browsing, told: Told) -> None:
+async def test_a_limit_is_a_limit(browsing: Browsing, add_session: AddSession) -> None:
     for number in range(5):
-        told(f"s{number}", age=number)
+        add_session(f"s{number}", age=number)
     async with browsing(View(limit=3)) as screen:
         assert screen.names == ["hello from s0", "hello from s1", "hello from s2"]
 
 
-async def test_the_order_can_be_changed(browsing: Browsing, told: Told, db: SessionDB) -> None:
-    told("b", title="banana", age=2 * HOUR)
-    told("a", title="Apple", age=HOUR)
+async def test_the_order_can_be_changed(browsing: Browsing, add_session: AddSession, db: SessionDB) -> None:
+    add_session("b", title="banana", age=2 * HOUR)
+    add_session("a", title="Apple", age=HOUR)
     db.append_message("b", "user", "again")
     async with browsing() as screen:
         assert screen.names == ["banana", "Apple"]
@@ -139,9 +143,11 @@ async def test_the_order_can_be_changed(browsing: Browsing, told: Told, db: Sess
         assert screen.names == ["banana", "Apple"]
 
 
-async def test_a_click_chooses_a_row_and_a_double_click_resumes_it(browsing: Browsing, told: Told) -> None:
-    told("a", age=1)
-    told("b", age=2)
+async def test_a_click_chooses_a_row_and_a_double_click_resumes_it(
+    browsing: Browsing, add_session: AddSession
+) -> None:
+    add_session("a", age=1)
+    add_session("b", age=2)
     async with browsing() as screen:
         await screen.pilot.click("#list", offset=(5, 1))
         await screen.settle()
@@ -152,9 +158,9 @@ async def test_a_click_chooses_a_row_and_a_double_click_resumes_it(browsing: Bro
 
 
 async def test_nothing_stored_is_taken_for_markup_or_drives_the_terminal(
-    browsing: Browsing, told: Told
+    browsing: Browsing, add_session: AddSession
 ) -> None:
-    told(
+    add_session(
         "a", "see [red]this[/red] \x1b[2J\x07\u202e[link=x]", title="[bold]loud[/bold] [/] [@click=app.quit]x"
     )
     async with browsing() as screen:

@@ -11,17 +11,19 @@ import pytest
 from hermes.browser import source
 from hermes.browser.view_state import View
 from hermes_state import SessionDB
-from tests.browser.conftest import Browsing, Told
+from tests.browser.conftest import AddSession, Browsing
 from tests.browser.test_list import add_many
 
 
-def some(told: Told, count: int = 5) -> None:
+def some(add_session: AddSession, count: int = 5) -> None:
     for number in range(count):
-        told(f"s{number}", f"the zebra number {number}", title=f"number {number}", age=60 * number)
+        add_session(f"s{number}", f"the zebra number {number}", title=f"number {number}", age=60 * number)
 
 
-async def test_a_mark_is_set_counted_shown_and_taken_away(browsing: Browsing, told: Told) -> None:
-    some(told)
+async def test_a_mark_is_set_counted_shown_and_taken_away(
+    browsing: Browsing, add_session: AddSession
+) -> None:
+    some(add_session)
     async with browsing() as screen:
         await screen.press("ctrl+x", "ctrl+x")
         assert screen.status.startswith("2 marked · 3 of 5")
@@ -37,8 +39,8 @@ async def test_a_mark_is_set_counted_shown_and_taken_away(browsing: Browsing, to
         assert screen.app.is_running
 
 
-async def test_one_key_marks_a_range_and_one_marks_all(browsing: Browsing, told: Told) -> None:
-    some(told, 8)
+async def test_one_key_marks_a_range_and_one_marks_all(browsing: Browsing, add_session: AddSession) -> None:
+    some(add_session, 8)
     async with browsing() as screen:
         await screen.press("down", "ctrl+x", "down", "down", "ctrl+y")
         assert list(screen.app.list.marks) == ["s1", "s2", "s3", "s4"]
@@ -60,9 +62,11 @@ async def test_all_and_ranges_include_rows_that_are_not_loaded(browsing: Browsin
             assert screen.status.startswith("1,199 marked")
 
 
-async def test_marks_stay_while_the_query_changes(browsing: Browsing, told: Told, db: SessionDB) -> None:
-    told("a", "the zebra", title="stripes")
-    told("b", "the horse", title="mane")
+async def test_marks_stay_while_the_query_changes(
+    browsing: Browsing, add_session: AddSession, db: SessionDB
+) -> None:
+    add_session("a", "the zebra", title="stripes")
+    add_session("b", "the horse", title="mane")
     async with browsing() as screen:
         await screen.type("zebra")
         await screen.press("ctrl+x", "escape")
@@ -76,9 +80,9 @@ async def test_marks_stay_while_the_query_changes(browsing: Browsing, told: Told
 
 @pytest.mark.parametrize(("key", "done"), [("ctrl+d", "Deleted"), ("ctrl+t", "Archived")])
 async def test_marked_ones_leave_together_and_come_back_together(
-    browsing: Browsing, told: Told, db: SessionDB, key: str, done: str
+    browsing: Browsing, add_session: AddSession, db: SessionDB, key: str, done: str
 ) -> None:
-    some(told)
+    some(add_session)
     async with browsing() as screen:
         await screen.press("ctrl+x", "down", "ctrl+x", key)
         assert screen.status == f"{done} 2 conversations · ^Z to undo"
@@ -96,9 +100,9 @@ async def test_marked_ones_leave_together_and_come_back_together(
     ("key", "verb", "done"), [("ctrl+d", "Delete", "Deleted"), ("ctrl+t", "Archive", "Archived")]
 )
 async def test_many_leave_only_after_a_yes(
-    browsing: Browsing, told: Told, db: SessionDB, key: str, verb: str, done: str
+    browsing: Browsing, add_session: AddSession, db: SessionDB, key: str, verb: str, done: str
 ) -> None:
-    some(told, 21)
+    some(add_session, 21)
     async with browsing() as screen:
         for answer in (("enter",), ("n", "enter"), ("x", "y", "enter"), ("y", "escape")):
             await screen.press("ctrl+a", key)
@@ -126,9 +130,9 @@ class Gated(SessionDB):
 
 @pytest.mark.parametrize("kept", [0, 1])
 async def test_conversations_that_are_being_deleted_do_not_come_back_before_the_end(
-    browsing: Browsing, told: Told, db: SessionDB, kept: int
+    browsing: Browsing, add_session: AddSession, db: SessionDB, kept: int
 ) -> None:
-    some(told, 60)  # ten of them are not loaded
+    some(add_session, 60)  # ten of them are not loaded
     with Gated() as store:
         async with browsing(store=store) as screen:
             await screen.press("ctrl+a", *["ctrl+x"] * kept, "ctrl+d", "y")
@@ -151,9 +155,9 @@ async def test_conversations_that_are_being_deleted_do_not_come_back_before_the_
 
 
 async def test_pinning_several_pins_the_others_and_undo_unpins_only_those(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
-    some(told)
+    some(add_session)
     db.pin_session("s0")
     async with browsing() as screen:
         await screen.press("ctrl+x", "ctrl+x", "ctrl+x", "ctrl+p")
@@ -165,9 +169,9 @@ async def test_pinning_several_pins_the_others_and_undo_unpins_only_those(
 
 
 async def test_tags_in_common_are_edited_and_the_others_stay(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
-    some(told, 2)
+    some(add_session, 2)
     db.add_tags("s0", "work", "old")
     db.add_tags("s1", "work")
     async with browsing(size=(160, 30)) as screen:
@@ -188,10 +192,10 @@ async def test_tags_in_common_are_edited_and_the_others_stay(
 
 
 async def test_several_are_exported_to_one_file_or_a_folder(
-    browsing: Browsing, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browsing: Browsing, add_session: AddSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    some(told)
+    some(add_session)
     (tmp_path / "folder").mkdir()
     async with browsing(size=(160, 30)) as screen:
         await screen.press("ctrl+x", "ctrl+x", "ctrl+e")
@@ -206,9 +210,9 @@ async def test_several_are_exported_to_one_file_or_a_folder(
 
 
 async def test_a_marked_one_that_is_gone_is_said_and_the_others_are_changed(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
-    some(told, 3)
+    some(add_session, 3)
     async with browsing() as screen:
         await screen.press("ctrl+a")
         with SessionDB() as elsewhere:
@@ -233,9 +237,9 @@ class Failing(SessionDB):
 
 
 async def test_after_an_error_what_was_changed_can_be_undone(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
-    some(told, 3)
+    some(add_session, 3)
     with Failing() as store:
         async with browsing(store=store) as screen:
             await screen.press("ctrl+a", "ctrl+p")
@@ -246,10 +250,10 @@ async def test_after_an_error_what_was_changed_can_be_undone(
 
 
 async def test_all_results_of_a_search_are_counted_reached_and_marked(
-    browsing: Browsing, told: Told, db: SessionDB, monkeypatch: pytest.MonkeyPatch
+    browsing: Browsing, add_session: AddSession, db: SessionDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source, "MOST_FOUND", 10)
-    some(told, 25)
+    some(add_session, 25)
     async with browsing(View(query="zebra")) as screen:
         assert screen.status == "1 of 25 found · best first"
         assert len(set(screen.names)) == 25

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hermes.browser.source import MOST_HELD, Transcript
 from hermes.store.people import Principal
 from hermes_state import SessionDB
-from tests.browser.conftest import Browsing, Told
+from tests.browser.conftest import AddSession, Browsing
 
 
-async def test_the_transcript_is_scrolled_to_the_match(browsing: Browsing, told: Told) -> None:
+async def test_the_transcript_is_scrolled_to_the_match(browsing: Browsing, add_session: AddSession) -> None:
     texts = [f"message {number} about nothing" for number in range(300)]
     texts[100] = "here the zebra crosses"
-    told("a", *texts)
+    add_session("a", *texts)
     async with browsing() as screen:
         assert "message 299 about nothing" in screen.text
         await screen.type("zebra")
@@ -20,10 +20,12 @@ async def test_the_transcript_is_scrolled_to_the_match(browsing: Browsing, told:
         assert "message 299" not in screen.text
 
 
-async def test_more_is_read_where_one_scrolls_in_both_directions(browsing: Browsing, told: Told) -> None:
+async def test_more_is_read_where_one_scrolls_in_both_directions(
+    browsing: Browsing, add_session: AddSession
+) -> None:
     texts = [f"message {number} " + "x" * 200 for number in range(300)]
     texts[150] = "zebra"
-    told("a", *texts)
+    add_session("a", *texts)
     async with browsing(size=(100, 120)) as screen:
         await screen.type("zebra")
         await screen.press("tab")
@@ -41,8 +43,8 @@ async def test_more_is_read_where_one_scrolls_in_both_directions(browsing: Brows
         assert screen.app.search.has_focus
 
 
-async def test_only_so_much_is_held(told: Told, db: SessionDB) -> None:
-    told("a", *[f"{number} " + "x" * 5_000 for number in range(60)])
+async def test_only_so_much_is_held(add_session: AddSession, db: SessionDB) -> None:
+    add_session("a", *[f"{number} " + "x" * 5_000 for number in range(60)])
     transcript = Transcript(db)
     assert transcript.open_at_end("a")
     seen = {part.message.text.piece.split()[0] for part in transcript.parts}
@@ -56,8 +58,8 @@ async def test_only_so_much_is_held(told: Told, db: SessionDB) -> None:
     assert back[-1] == "59"
 
 
-async def test_a_huge_message_is_cut_and_says_so(browsing: Browsing, told: Told) -> None:
-    told("a", "needle " + "hay " * 100_000)
+async def test_a_huge_message_is_cut_and_says_so(browsing: Browsing, add_session: AddSession) -> None:
+    add_session("a", "needle " + "hay " * 100_000)
     async with browsing() as screen:
         await screen.type("needle")
         assert "needle hay hay" in screen.text
@@ -65,8 +67,10 @@ async def test_a_huge_message_is_cut_and_says_so(browsing: Browsing, told: Told)
         assert "more characters …]" in screen.text
 
 
-async def test_tools_are_folded_to_a_line_each(browsing: Browsing, told: Told, db: SessionDB) -> None:
-    told("a", "list them")
+async def test_tools_are_folded_to_a_line_each(
+    browsing: Browsing, add_session: AddSession, db: SessionDB
+) -> None:
+    add_session("a", "list them")
     call = {"id": "1", "type": "function", "function": {"name": "terminal", "arguments": '{"command": "ls"}'}}
     db.append_message("a", "assistant", None, tool_calls=[call])
     db.append_message("a", "tool", "first line\nsecond line\n" + "x\n" * 500, tool_name="terminal")
@@ -76,8 +80,10 @@ async def test_tools_are_folded_to_a_line_each(browsing: Browsing, told: Told, d
         assert "1,023 characters" in screen.text
 
 
-async def test_a_long_command_can_be_read_to_its_end(browsing: Browsing, told: Told, db: SessionDB) -> None:
-    told("a", "do it")
+async def test_a_long_command_can_be_read_to_its_end(
+    browsing: Browsing, add_session: AddSession, db: SessionDB
+) -> None:
+    add_session("a", "do it")
     arguments = '{"command": "echo ' + "word " * 50 + '; theend"}'
     names = [
         {"id": str(number), "function": {"name": "terminal", "arguments": arguments}} for number in range(6)
@@ -89,9 +95,9 @@ async def test_a_long_command_can_be_read_to_its_end(browsing: Browsing, told: T
 
 
 async def test_a_compressed_conversation_reads_on_into_its_past(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
-    told("root", "how it began")
+    add_session("root", "how it began")
     db.begin_continuation("root", "a summary", session_id="tip")
     db.append_message("tip", "user", "how it went on")
     async with browsing() as screen:
@@ -101,10 +107,10 @@ async def test_a_compressed_conversation_reads_on_into_its_past(
 
 
 async def test_a_conversation_deleted_elsewhere_is_gone_without_an_error(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
-    told("a", age=1)
-    told("b", age=2)
+    add_session("a", age=1)
+    add_session("b", age=2)
     async with browsing() as screen:
         with SessionDB() as elsewhere:
             elsewhere.delete_session("b")
@@ -117,9 +123,9 @@ async def test_a_conversation_deleted_elsewhere_is_gone_without_an_error(
 
 
 async def test_the_preview_hides_where_there_is_no_room_and_comes_when_asked(
-    browsing: Browsing, told: Told
+    browsing: Browsing, add_session: AddSession
 ) -> None:
-    told("a", "hello", "said here", title="a title")
+    add_session("a", "hello", "said here", title="a title")
     async with browsing(size=(60, 15)) as screen:
         assert "said here" not in screen.text
         await screen.press("ctrl+o")
@@ -135,8 +141,8 @@ async def test_the_preview_hides_where_there_is_no_room_and_comes_when_asked(
         assert "said here" in screen.text
 
 
-async def test_who_types_while_reading_searches(browsing: Browsing, told: Told) -> None:
-    told("a")
+async def test_who_types_while_reading_searches(browsing: Browsing, add_session: AddSession) -> None:
+    add_session("a")
     async with browsing() as screen:
         await screen.press("tab", "h")
         assert screen.app.search.has_focus

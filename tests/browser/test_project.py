@@ -9,20 +9,21 @@ import pytest
 from hermes.browser.view_state import View
 from hermes.store.workspace import WorkspaceName, parse_workspace
 from hermes_state import SessionDB
-from tests.browser.conftest import Browsing, Told
+from tests.browser.conftest import AddSession, Browsing
 
 
 @pytest.fixture
-def projects(told: Told, db: SessionDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def projects(add_session: AddSession, db: SessionDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Create two projects, and set the working directory to a folder of the first."""
     for age, name in enumerate(("ours", "theirs", "empty")):
         (tmp_path / name / ".git").mkdir(parents=True)
         (tmp_path / name / "src").mkdir()
         if name != "empty":
             db.set_session_workspace(
-                told(name, f"the zebra of {name}", title=f"about {name}", age=age), tmp_path / name / "src"
+                add_session(name, f"the zebra of {name}", title=f"about {name}", age=age),
+                tmp_path / name / "src",
             )
-    told("nowhere", "the zebra of nobody", title="about nothing", age=9)
+    add_session("nowhere", "the zebra of nobody", title="about nothing", age=9)
     monkeypatch.chdir(tmp_path / "ours" / "src")
     return tmp_path
 

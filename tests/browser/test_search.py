@@ -6,12 +6,14 @@ import pytest
 
 from hermes.browser.view_state import View
 from hermes_state import SessionDB
-from tests.browser.conftest import HOUR, Browsing, Told
+from tests.browser.conftest import HOUR, AddSession, Browsing
 
 
-async def test_what_was_said_is_found_and_shown_below_the_name(browsing: Browsing, told: Told) -> None:
-    told("a", "how do I brew coffee", title="Mornings")
-    told("b", "the kubernetes ingress is down", title="Work")
+async def test_what_was_said_is_found_and_shown_below_the_name(
+    browsing: Browsing, add_session: AddSession
+) -> None:
+    add_session("a", "how do I brew coffee", title="Mornings")
+    add_session("b", "the kubernetes ingress is down", title="Work")
     async with browsing() as screen:
         await screen.type("ingress")
         assert screen.names == ["Work"]
@@ -19,17 +21,19 @@ async def test_what_was_said_is_found_and_shown_below_the_name(browsing: Browsin
         assert screen.status == "1 of 1 found · best first"
 
 
-async def test_words_that_are_found_inside_others_are_named(browsing: Browsing, told: Told) -> None:
-    told("a", "call getUserByIdAndName", title="Code")
+async def test_words_that_are_found_inside_others_are_named(
+    browsing: Browsing, add_session: AddSession
+) -> None:
+    add_session("a", "call getUserByIdAndName", title="Code")
     async with browsing() as screen:
         await screen.type("serById")
         assert screen.names == ["Code"]
         assert screen.status == "1 of 1 found · as part of a word: serById · best first"
 
 
-async def test_the_best_of_more_are_called_so(browsing: Browsing, told: Told) -> None:
+async def test_the_best_of_more_are_called_so(browsing: Browsing, add_session: AddSession) -> None:
     for name in ("a", "b", "c"):
-        told(name, "the zebra of today")
+        add_session(name, "the zebra of today")
     async with browsing(View(limit=2)) as screen:
         await screen.type("zebra")
         assert screen.status.startswith("1 of the best 2 found")
@@ -38,35 +42,39 @@ async def test_the_best_of_more_are_called_so(browsing: Browsing, told: Told) ->
         assert screen.status.startswith("1 of 3 found")
 
 
-async def test_a_snippet_that_fits_is_shown_from_its_beginning(browsing: Browsing, told: Told) -> None:
-    told("a", f"{'so ' * 14}zebra", title="Stripes")
+async def test_a_snippet_that_fits_is_shown_from_its_beginning(
+    browsing: Browsing, add_session: AddSession
+) -> None:
+    add_session("a", f"{'so ' * 14}zebra", title="Stripes")
     async with browsing() as screen:
         await screen.type("zebra")
         assert f"{'so ' * 14}zebra" in screen.lines[2]
 
 
 @pytest.mark.parametrize("typed", ["kuber", "k", "Kubernetes ing", "work", "the WORK", "source:cli kube"])
-async def test_the_beginning_of_a_word_or_title_is_enough(browsing: Browsing, told: Told, typed: str) -> None:
-    told("a", "how do I brew coffee", title="Mornings")
-    told("b", "the kubernetes ingress is down", title="The work of a day")
+async def test_the_beginning_of_a_word_or_title_is_enough(
+    browsing: Browsing, add_session: AddSession, typed: str
+) -> None:
+    add_session("a", "how do I brew coffee", title="Mornings")
+    add_session("b", "the kubernetes ingress is down", title="The work of a day")
     async with browsing() as screen:
         await screen.type(typed)
         assert screen.names == ["The work of a day"]
 
 
 @pytest.mark.parametrize("typed", ["桂", "桂林", "广西"])
-async def test_chinese_is_found(browsing: Browsing, told: Told, typed: str) -> None:
-    told("a", "我们去广西桂林")
-    told("b", "something else")
+async def test_chinese_is_found(browsing: Browsing, add_session: AddSession, typed: str) -> None:
+    add_session("a", "我们去广西桂林")
+    add_session("b", "something else")
     async with browsing() as screen:
         await screen.type(typed)
         assert screen.names == ["我们去广西桂林"]
 
 
 async def test_a_conversation_is_shown_once_and_as_its_live_session(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
-    told("root", "zebra one", "zebra two", title="Stripes")
+    add_session("root", "zebra one", "zebra two", title="Stripes")
     db.begin_continuation("root", "summary with a zebra", session_id="tip")
     async with browsing() as screen:
         await screen.type("zebra")
@@ -75,8 +83,8 @@ async def test_a_conversation_is_shown_once_and_as_its_live_session(
     assert screen.app.return_value == "tip"
 
 
-async def test_escape_clears_the_query_and_then_leaves(browsing: Browsing, told: Told) -> None:
-    told("a")
+async def test_escape_clears_the_query_and_then_leaves(browsing: Browsing, add_session: AddSession) -> None:
+    add_session("a")
     async with browsing() as screen:
         await screen.type("nothing like it")
         assert screen.names == []
@@ -89,19 +97,21 @@ async def test_escape_clears_the_query_and_then_leaves(browsing: Browsing, told:
 
 
 async def test_who_types_quickly_and_presses_enter_gets_what_they_typed(
-    browsing: Browsing, told: Told
+    browsing: Browsing, add_session: AddSession
 ) -> None:
-    told("newest", "tea", age=1)
-    told("wanted", "the zebra", age=HOUR)
+    add_session("newest", "tea", age=1)
+    add_session("wanted", "the zebra", age=HOUR)
     async with browsing() as screen:
         await screen.pilot.press(*"zebra", "enter")
         await screen.settle()
     assert screen.app.return_value == "wanted"
 
 
-async def test_what_filters_hide_of_what_was_found_is_counted(browsing: Browsing, told: Told) -> None:
-    told("a", "the zebra")
-    told("nightly", "a zebra again", source="cron")
+async def test_what_filters_hide_of_what_was_found_is_counted(
+    browsing: Browsing, add_session: AddSession
+) -> None:
+    add_session("a", "the zebra")
+    add_session("nightly", "a zebra again", source="cron")
     async with browsing() as screen:
         await screen.type("zebra")
         assert screen.names == ["the zebra"]
@@ -110,19 +120,19 @@ async def test_what_filters_hide_of_what_was_found_is_counted(browsing: Browsing
         assert screen.names == ["a zebra again"]
 
 
-async def test_what_was_found_can_be_sorted(browsing: Browsing, told: Told) -> None:
-    told("old", "zebra zebra zebra", title="b", age=HOUR)
-    told("new", "one zebra among a good many other words", title="a")
+async def test_what_was_found_can_be_sorted(browsing: Browsing, add_session: AddSession) -> None:
+    add_session("old", "zebra zebra zebra", title="b", age=HOUR)
+    add_session("new", "one zebra among a good many other words", title="a")
     async with browsing(View(query="zebra")) as screen:
         await screen.press("ctrl+s")
         assert screen.names == ["a", "b"]
         assert screen.status.endswith("by last activity")
 
 
-async def test_it_can_be_opened_at_a_hit(browsing: Browsing, told: Told, db: SessionDB) -> None:
-    told("a", "zebra")
-    told("b", "zebra zebra")
-    told("c", "no stripes", "here is the place")
+async def test_it_can_be_opened_at_a_hit(browsing: Browsing, add_session: AddSession, db: SessionDB) -> None:
+    add_session("a", "zebra")
+    add_session("b", "zebra zebra")
+    add_session("c", "no stripes", "here is the place")
     message = db.get_messages("c")[1]["id"]
     async with browsing(View(query="zebra"), at=("c", message)) as screen:
         assert screen.current == "no stripes"
@@ -133,10 +143,10 @@ async def test_it_can_be_opened_at_a_hit(browsing: Browsing, told: Told, db: Ses
 
 
 async def test_opened_at_a_conversation_far_down_the_list_the_pages_still_fit(
-    browsing: Browsing, told: Told
+    browsing: Browsing, add_session: AddSession
 ) -> None:
     for number in range(120):
-        told(f"s{number:03}", age=number * 60)
+        add_session(f"s{number:03}", age=number * 60)
     async with browsing(at=("s110", None)) as screen:
         assert screen.current == "hello from s110"
         await screen.press("end")
@@ -146,8 +156,10 @@ async def test_opened_at_a_conversation_far_down_the_list_the_pages_still_fit(
         assert screen.names == expected
 
 
-async def test_a_question_mark_helps_only_where_nothing_is_typed(browsing: Browsing, told: Told) -> None:
-    told("a", "why?")
+async def test_a_question_mark_helps_only_where_nothing_is_typed(
+    browsing: Browsing, add_session: AddSession
+) -> None:
+    add_session("a", "why?")
     async with browsing() as screen:
         await screen.press("question_mark")
         assert "move it to the trash" in screen.text

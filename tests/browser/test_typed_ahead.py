@@ -13,7 +13,7 @@ from hermes.browser.dialogs import FilterDialog, HelpScreen
 from hermes.browser.lines import Question
 from hermes.browser.view_state import View
 from hermes_state import SessionDB
-from tests.browser.conftest import HOUR, Browsing, Screen, Told
+from tests.browser.conftest import HOUR, AddSession, Browsing, Screen
 from tests.browser.test_list import add_many
 
 
@@ -24,9 +24,9 @@ def send(screen: Screen, *keys: str) -> None:
         screen.app.post_message(events.Key(key, characters.get(key, key if len(key) == 1 else None)))
 
 
-async def test_filters_are_ticked_and_applied(browsing: Browsing, told: Told) -> None:
-    told("s1", title="one", source="cli", age=60)
-    told("s2", title="two", source="telegram", age=120)
+async def test_filters_are_ticked_and_applied(browsing: Browsing, add_session: AddSession) -> None:
+    add_session("s1", title="one", source="cli", age=60)
+    add_session("s2", title="two", source="telegram", age=120)
     async with browsing() as screen:
         send(screen, "ctrl+f", "down", "space", "enter", "ctrl+p")
         await screen.settle()
@@ -35,9 +35,11 @@ async def test_filters_are_ticked_and_applied(browsing: Browsing, told: Told) ->
         assert screen.status.startswith("Pinned “two”")
 
 
-async def test_a_title_is_typed_and_the_next_key_moves(browsing: Browsing, told: Told, db: SessionDB) -> None:
-    told("s1", title="one", age=60)
-    told("s2", title="two", age=120)
+async def test_a_title_is_typed_and_the_next_key_moves(
+    browsing: Browsing, add_session: AddSession, db: SessionDB
+) -> None:
+    add_session("s1", title="one", age=60)
+    add_session("s2", title="two", age=120)
     async with browsing() as screen:
         send(screen, "ctrl+r", "ctrl+u", *"New", "enter", "down", "ctrl+r", *"!", "enter")
         await screen.settle()
@@ -46,19 +48,19 @@ async def test_a_title_is_typed_and_the_next_key_moves(browsing: Browsing, told:
 
 
 async def test_an_export_is_written_before_the_next_key(
-    browsing: Browsing, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browsing: Browsing, add_session: AddSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told("s1", title="one", age=60)
-    told("s2", title="two", age=120)
+    add_session("s1", title="one", age=60)
+    add_session("s2", title="two", age=120)
     async with browsing() as screen:
         send(screen, "ctrl+e", "enter", "down", "ctrl+e", "enter")
         await screen.settle()
     assert sorted(file.name for file in tmp_path.glob("*.md")) == ["one.md", "two.md"]
 
 
-async def test_the_help_is_opened_and_closed(browsing: Browsing, told: Told) -> None:
-    told("s1", title="one")
+async def test_the_help_is_opened_and_closed(browsing: Browsing, add_session: AddSession) -> None:
+    add_session("s1", title="one")
     async with browsing() as screen:
         send(screen, "f1", "enter", *"on")
         await screen.settle()
@@ -67,11 +69,13 @@ async def test_the_help_is_opened_and_closed(browsing: Browsing, told: Told) -> 
 
 
 async def test_a_search_is_done_before_the_key_that_follows_it(
-    browsing: Browsing, told: Told, db: SessionDB
+    browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     for name in ("zebra", "horse", "mouse"):
         for number in (1, 2):
-            told(f"{name}{number}", f"the {name} of today", title=f"{name} {number}", age=number * HOUR)
+            add_session(
+                f"{name}{number}", f"the {name} of today", title=f"{name} {number}", age=number * HOUR
+            )
     async with browsing(View(found_order="title")) as screen:
         send(screen, *"zebra", "down", "ctrl+d", "escape", *"horse", "ctrl+p", "escape", "end", "ctrl+t")
         await screen.settle()
@@ -82,9 +86,9 @@ async def test_a_search_is_done_before_the_key_that_follows_it(
         assert [row["id"] for row in archived] == ["horse2"]
 
 
-async def test_what_was_undone_is_there_for_the_next_key(browsing: Browsing, told: Told) -> None:
-    told("s1", title="one", age=60)
-    told("s2", title="two", age=120)
+async def test_what_was_undone_is_there_for_the_next_key(browsing: Browsing, add_session: AddSession) -> None:
+    add_session("s1", title="one", age=60)
+    add_session("s2", title="two", age=120)
     async with browsing() as screen:
         send(screen, "ctrl+d", "ctrl+z", "enter")
         await screen.settle()
@@ -112,10 +116,10 @@ class SlowTrash(SessionDB):
 
 @pytest.mark.parametrize("key", ["escape", "ctrl+c", "enter"])
 async def test_leaving_waits_for_what_was_changed(
-    browsing: Browsing, told: Told, db: SessionDB, key: str
+    browsing: Browsing, add_session: AddSession, db: SessionDB, key: str
 ) -> None:
     for number in range(3):
-        told(f"s{number}", age=60 * number)
+        add_session(f"s{number}", age=60 * number)
     SlowTrash.may_go.clear()
     with SlowTrash() as store:
         async with browsing(store=store) as screen:
@@ -127,16 +131,16 @@ async def test_leaving_waits_for_what_was_changed(
     assert sorted(row["id"] for row in db.list_trash()) == ["s0", "s1"]
 
 
-async def test_ctrl_c_always_leaves(browsing: Browsing, told: Told) -> None:
-    told("s1", title="one")
+async def test_ctrl_c_always_leaves(browsing: Browsing, add_session: AddSession) -> None:
+    add_session("s1", title="one")
     async with browsing() as screen:
         send(screen, "ctrl+f", "ctrl+c")
         await screen.settle()
         assert not screen.app.is_running
 
 
-async def test_escape_cancels_the_dialog_that_was_opened(browsing: Browsing, told: Told) -> None:
-    told("s1", title="one")
+async def test_escape_cancels_the_dialog_that_was_opened(browsing: Browsing, add_session: AddSession) -> None:
+    add_session("s1", title="one")
     async with browsing() as screen:
         send(screen, "ctrl+f", "space", "escape")
         await screen.settle()

@@ -55,7 +55,7 @@ def test_no_refuses(project: Path, key: str) -> None:
         terminal.is_asked_behind(ASKED)
         terminal.types(key)
         assert terminal.ends() == 0
-        assert REFUSED in terminal.shown
+        assert REFUSED in terminal.output
     assert not (project / "made").exists()
 
 
@@ -66,7 +66,7 @@ def test_keys_typed_before_the_question_do_not_answer_it(project: Path) -> None:
         terminal.answer()
         terminal.types("n")
         assert terminal.ends() == 0
-        assert REFUSED in terminal.shown
+        assert REFUSED in terminal.output
     assert not (project / "made").exists()
 
 
@@ -89,7 +89,7 @@ def test_ctrl_c_at_the_question_stops_the_turn(project: Path) -> None:
         terminal.is_asked_behind(ASKED)
         terminal.types(INTERRUPT)
         assert terminal.ends() == 130
-        assert "interrupted" in terminal.shown
+        assert "interrupted" in terminal.output
     assert not (project / "made").exists()
 
 

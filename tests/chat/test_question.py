@@ -247,7 +247,7 @@ def test_a_terminal_that_never_answers_gets_time_to_show_the_question(home: Path
         began = time.monotonic()
         terminal.types(ASKS, "no", ENTER)
         terminal.sees(QUESTION, "1. yes, once (y)", "> 3. no (n)")
-        while "the tool said" not in terminal.shown:
+        while "the tool said" not in terminal.output:
             terminal.types("y")
             time.sleep(0.02)
         assert time.monotonic() - began >= SILENCE_S
@@ -269,7 +269,7 @@ def test_undo_on_a_dumb_terminal_shows_what_is_in_the_prompt(home: Path) -> None
         terminal.sees("you said: first words")
         terminal.types(f"/undo{ENTER}")
         terminal.sees("Take back “first words”")
-        while "Took back" not in terminal.shown:
+        while "Took back" not in terminal.output:
             terminal.types("y")
             time.sleep(0.02)
         terminal.sees("❯ first words")
@@ -287,8 +287,8 @@ def test_what_was_typed_before_a_list_of_conversations_chooses_none(db: SessionD
         terminal.answer()
         terminal.types(ENTER)
         terminal.sees("↻ Resumed session", "❯ 2")
-        first = terminal.shown.split("> 1. ")[1].split("\n")[0]
-        assert terminal.shown.split("Resumed session ")[1].split()[0] in first
+        first = terminal.output.split("> 1. ")[1].split("\n")[0]
+        assert terminal.output.split("Resumed session ")[1].split()[0] in first
 
 
 # ---------------------------------------------------------------- keys and answers in separate reads

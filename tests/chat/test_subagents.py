@@ -69,7 +69,7 @@ def test_one_is_stopped_while_the_others_work(server: TaskServer) -> None:
     with Terminal(HERMES) as terminal:
         terminal.sees("❯")
         terminal.types(delegate("hold a", "hold b"), ENTER)
-        until(lambda: {"hold a", "hold b"} <= set(server.heard), lambda: terminal.shown)
+        until(lambda: {"hold a", "hold b"} <= set(server.heard), lambda: terminal.output)
         terminal.types("/agents stop 22")
         terminal.sees("❯ /agents stop 22")
         terminal.types(BACKSPACE, ENTER, "typed ahead")
@@ -77,7 +77,7 @@ def test_one_is_stopped_while_the_others_work(server: TaskServer) -> None:
         server.let_go("a")
         terminal.sees("1 of 2 tasks done", "the person stopped it")
         terminal.sees_behind("1 of 2 tasks done", "❯ typed ahead")
-        assert "❯ typed ahead" in terminal.shown.partition("1 of 2 tasks done")[0]
+        assert "❯ typed ahead" in terminal.output.partition("1 of 2 tasks done")[0]
         assert server.heard[-1].startswith("delegate")
 
 

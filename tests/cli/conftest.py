@@ -18,7 +18,7 @@ from tests.terminal import read_output
 COMMAND = [sys.executable, "-W", "error", "-m", "hermes.cli.main"]
 
 Hermes = Callable[..., "subprocess.CompletedProcess[str]"]
-Told = Callable[..., str]
+AddSession = Callable[..., str]
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def hermes() -> Hermes:
 
 
 @pytest.fixture
-def told(db: SessionDB) -> Told:
+def add_session(db: SessionDB) -> AddSession:
     """Return a function that stores a conversation that is `age` seconds old, with `text` as its only
     message."""
 
-    def tell(session_id: str, text: str = "", *, source: str = "cli", title: str = "", age: float = 0) -> str:
+    def add(session_id: str, text: str = "", *, source: str = "cli", title: str = "", age: float = 0) -> str:
         when = time.time() - age
         db.create_session(session_id, source, started_at=when)
         if text:
@@ -46,7 +46,7 @@ def told(db: SessionDB) -> Told:
             db.set_session_title(session_id, title)
         return session_id
 
-    return tell
+    return add
 
 
 def seen_on_a_terminal(width: int, *words: str, **environment: str) -> str:

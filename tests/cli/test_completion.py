@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
-from tests.cli.conftest import Hermes, Told
+from tests.cli.conftest import AddSession, Hermes
 
 
 def offered(hermes: Hermes, *typed: str) -> list[str]:
@@ -31,39 +31,39 @@ def test_commands_flags_and_choices(hermes: Hermes) -> None:
     assert offered(hermes, "sessions", "list", "--limit", "") == []
 
 
-def test_fields_of_json(hermes: Hermes, told: Told) -> None:
-    told("20250305_a", "one", title="garden plans")
+def test_fields_of_json(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("20250305_a", "one", title="garden plans")
     assert offered(hermes, "sessions", "list", "--json", "id,tit") == ["id,title"]
     assert offered(hermes, "sessions", "show", "--json", "gar") == ["garden plans"]
 
 
-def test_tags(hermes: Hermes, told: Told, db: SessionDB) -> None:
-    told("20250305_a", "one", title="garden plans")
+def test_tags(hermes: Hermes, add_session: AddSession, db: SessionDB) -> None:
+    add_session("20250305_a", "one", title="garden plans")
     db.add_tags("20250305_a", "home", "later")
     assert offered(hermes, "sessions", "tag", "add", "gar") == ["garden plans"]
     assert offered(hermes, "sessions", "tag", "add", "20250305_a", "h") == ["home"]
     assert offered(hermes, "sessions", "list", "--tag", "") == ["home", "later"]
 
 
-def test_ids_and_titles(hermes: Hermes, told: Told) -> None:
+def test_ids_and_titles(hermes: Hermes, add_session: AddSession) -> None:
     assert offered(hermes, "sessions", "show", "") == []
-    told("20250305_a", "one", title="garden plans")
-    told("20250306_b", "two")
+    add_session("20250305_a", "one", title="garden plans")
+    add_session("20250306_b", "two")
     assert offered(hermes, "sessions", "show", "gar") == ["garden plans"]
     assert offered(hermes, "sessions", "delete", "20250305_a", "202503") == ["20250306_b", "20250305_a"]
     assert offered(hermes, "sessions", "list", "gar") == []
     assert offered(hermes, "sessions", "show", "") == ["garden plans", "20250306_b"]
 
 
-def test_what_was_begun_in_quotes_or_with_escaped_spaces(hermes: Hermes, told: Told) -> None:
-    told("20250305_a", "one", title="garden plans")
+def test_what_was_begun_in_quotes_or_with_escaped_spaces(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("20250305_a", "one", title="garden plans")
     for begun in ("garden\\ p", "'garden p", '"garden p'):
         assert offered(hermes, "sessions", "show", begun) == ["garden plans"]
 
 
-def test_of_the_trash_what_lies_there(hermes: Hermes, told: Told, db: SessionDB) -> None:
-    told("20250305_a", "one", title="garden plans")
-    told("20250306_b", "two", title="garden party")
+def test_of_the_trash_what_lies_there(hermes: Hermes, add_session: AddSession, db: SessionDB) -> None:
+    add_session("20250305_a", "one", title="garden plans")
+    add_session("20250306_b", "two", title="garden party")
     db.trash_session("20250305_a")
     assert offered(hermes, "sessions", "trash", "restore", "gar") == ["garden plans"]
     assert offered(hermes, "sessions", "show", "gar") == ["garden party"]
@@ -78,8 +78,8 @@ def test_settings_and_their_values(hermes: Hermes) -> None:
     assert offered(hermes, "config", "get", "session_reset.mode", "") == []
 
 
-def test_of_the_store_that_was_named(hermes: Hermes, told: Told, tmp_path: Path) -> None:
-    told("20250305_a", "one", title="garden plans")
+def test_of_the_store_that_was_named(hermes: Hermes, add_session: AddSession, tmp_path: Path) -> None:
+    add_session("20250305_a", "one", title="garden plans")
     with SessionDB(tmp_path / "other.db") as other:
         other.create_session("garage", "cli")
     typed = ("sessions", "show", "--store", str(tmp_path / "other.db"), "gar")
@@ -118,12 +118,12 @@ def command_on_path(tmp_path: Path) -> dict[str, str]:
     ],
 )
 def test_bash_completes_what_is_quoted_and_quotes_what_it_completes(
-    told: Told, tmp_path: Path, begun: str, split: list[str], replies: list[str]
+    add_session: AddSession, tmp_path: Path, begun: str, split: list[str], replies: list[str]
 ) -> None:
     """Bash passes the whole line and its words. It splits words at colons too, so a reply contains only the
     part after the last colon."""
     for number, title in enumerate(("garden plans", "Re: invoice", "hostile $(reboot)")):
-        told(f"20250305_{number}", "one", title=title)
+        add_session(f"20250305_{number}", "one", title=title)
     words = " ".join(map(shlex.quote, ("hermes", "sessions", "show", *split)))
     program = (
         f'eval "$(hermes completion bash)"; COMP_LINE={shlex.quote(f"hermes sessions show {begun}")};'
@@ -153,8 +153,8 @@ def test_zsh_takes_the_script(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
-def test_fish_completes(told: Told, tmp_path: Path) -> None:
-    told("20250305_a", "one", title="garden plans")
+def test_fish_completes(add_session: AddSession, tmp_path: Path) -> None:
+    add_session("20250305_a", "one", title="garden plans")
     program = "hermes completion fish | source; complete -C 'hermes sessions show gar'"
     done = subprocess.run(
         ["fish", "-N", "-c", program],

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
-from tests.cli.conftest import COMMAND, Hermes, Told
+from tests.cli.conftest import COMMAND, AddSession, Hermes
 from tests.terminal import ENTER, INTERRUPT, LEAVE, Terminal, until
 
 DELETE = [*COMMAND, "sessions", "delete", "mine"]
@@ -31,8 +31,8 @@ QUESTION = "Delete session 'mine' and all its messages? [y/N] "
 
 
 @pytest.fixture(autouse=True)
-def mine(told: Told) -> None:
-    told("mine", "hello")
+def mine(add_session: AddSession) -> None:
+    add_session("mine", "hello")
 
 
 def is_there(db: SessionDB) -> bool:
@@ -46,7 +46,7 @@ def test_what_was_typed_before_the_question_does_not_answer_it(db: SessionDB) ->
         terminal.answer()
         terminal.types("n")
         assert terminal.ends() == 1
-        assert f"{QUESTION}n\n" in terminal.shown
+        assert f"{QUESTION}n\n" in terminal.output
         assert terminal.mode == terminal.before
     assert is_there(db)
 
@@ -58,8 +58,8 @@ def test_y_answers_at_once_and_other_keys_do_nothing(db: SessionDB, keys: str, c
         terminal.answer()
         terminal.types(keys)
         assert terminal.ends() == code
-        assert f"{QUESTION}y\n" in terminal.shown
-        assert "Deleted session 'mine'." in terminal.shown
+        assert f"{QUESTION}y\n" in terminal.output
+        assert "Deleted session 'mine'." in terminal.output
         assert terminal.mode == terminal.before
     assert not is_there(db)
 
@@ -75,7 +75,7 @@ def test_enter_n_esc_and_the_end_of_input_mean_no_and_ctrl_c_interrupts(
         terminal.answer()
         terminal.types(keys)
         assert terminal.ends() == code
-        assert ("hermes: interrupted" if code == 130 else "hermes: Cancelled.") in terminal.shown
+        assert ("hermes: interrupted" if code == 130 else "hermes: Cancelled.") in terminal.output
         assert terminal.mode == terminal.before
     assert is_there(db)
 
@@ -120,8 +120,8 @@ def test_who_suspends_it_is_asked_again(db: SessionDB) -> None:
     with Terminal(["sh", "-c", f"set -m; {' '.join(DELETE)}; fg; echo end $?"]) as terminal:
         terminal.sees(QUESTION)
         terminal.types("\x1a")
-        until(lambda: terminal.shown.count(QUESTION) == 2, lambda: terminal.shown)
-        until(lambda: terminal.requests == 2, lambda: terminal.shown)
+        until(lambda: terminal.output.count(QUESTION) == 2, lambda: terminal.output)
+        until(lambda: terminal.requests == 2, lambda: terminal.output)
         terminal.types("y")
         terminal.sees("Deleted session 'mine'.", "end 0")
     assert not is_there(db)
@@ -168,4 +168,4 @@ def test_browsing_by_number_takes_no_earlier_number(db: SessionDB) -> None:
         until(lambda: terminal.mode == terminal.before, lambda: "")
         terminal.types(ENTER)
         assert terminal.ends() == 1
-        assert "Cancelled." in terminal.shown
+        assert "Cancelled." in terminal.output

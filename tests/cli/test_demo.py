@@ -48,11 +48,11 @@ def test_on_a_terminal_it_waits_between_screens(tmp_path: Path) -> None:
                 terminal.sees(f"{number}/8  ", seen)
                 terminal.sees_behind(f"{number}/8  ", HINT)
                 terminal.is_asked_behind(HINT)
-                assert f"{number + 1}/8  " not in terminal.shown
+                assert f"{number + 1}/8  " not in terminal.output
                 terminal.types("q" if number == 3 else "\r")
             terminal.sees("To start your first conversation: hermes")
             assert terminal.ends() == 0
-            assert "4/8  " not in terminal.shown
+            assert "4/8  " not in terminal.output
     finally:
         del os.environ["TMPDIR"]
     assert list((tmp_path / "tmp").iterdir()) == []

@@ -14,7 +14,7 @@ import pytest
 
 from hermes.export.output_file import FileKind, classify_file
 from hermes_state import SessionDB
-from tests.cli.conftest import COMMAND, Hermes, Told
+from tests.cli.conftest import COMMAND, AddSession, Hermes
 
 NAMES = {
     "jsonl": ["a.jsonl"],
@@ -29,8 +29,8 @@ NAMES = {
 
 
 @pytest.fixture(autouse=True)
-def stored(db: SessionDB, told: Told) -> None:
-    told("first", "said first", title="Plans", age=10)
+def stored(db: SessionDB, add_session: AddSession) -> None:
+    add_session("first", "said first", title="Plans", age=10)
 
 
 def export(hermes: Hermes, folder: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
@@ -48,10 +48,10 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_a_nightly_export_goes_on_backing_up(hermes: Hermes, folder: Path, told: Told) -> None:
+def test_a_nightly_export_goes_on_backing_up(hermes: Hermes, folder: Path, add_session: AddSession) -> None:
     file = folder / "backup.jsonl"
     for night in range(3):
-        told(f"night{night}", "said", age=5 - night)
+        add_session(f"night{night}", "said", age=5 - night)
         result = hermes("sessions", "export", str(file))
         assert (result.returncode, result.stderr) == (0, "")
         assert result.stdout.splitlines()[0] == f"Exported {night + 2} sessions to {file}"
@@ -220,10 +220,10 @@ def test_a_full_disk_leaves_the_export_and_the_one_before_and_stops_a_script(
 
 
 def test_of_several_files_all_are_replaced_or_none(
-    hermes: Hermes, db: SessionDB, folder: Path, told: Told
+    hermes: Hermes, db: SessionDB, folder: Path, add_session: AddSession
 ) -> None:
     """The second file does not fit on the disk. The first file, which was already replaced, is restored."""
-    told("second", "said", age=20)
+    add_session("second", "said", age=20)
     words = [f"{folder}/", "--format", "md"]
     assert hermes("sessions", "export", *words).returncode == 0
     before = {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -38,7 +38,7 @@ def in_a_terminal(typed: str, until: str) -> str:
         terminal.is_asked(1)
         terminal.types(typed)
         terminal.sees(until)
-        return terminal.shown
+        return terminal.output
 
 
 def test_in_a_terminal_it_says_what_it_is_what_it_found_and_lets_the_person_choose(home: Path) -> None:
@@ -85,7 +85,7 @@ def test_no_line_breaks_within_a_word_at_ninety_columns() -> None:
             terminal.is_asked(1)
             terminal.types("1\n")
             terminal.sees_behind("Which model should answer?", "Number [1]")
-            lines = terminal.shown.splitlines()
+            lines = terminal.output.splitlines()
     finally:
         del os.environ["COLUMNS"], os.environ["OPENAI_BASE_URL"]
     assert max(map(len, lines)) <= 90

@@ -16,7 +16,7 @@ import pytest
 from hermes.cli.io.json_fields import JsonFields
 from hermes.cli.main import make_parser
 from hermes_state import SessionDB
-from tests.cli.conftest import COMMAND, Hermes, Told, seen_on_a_terminal
+from tests.cli.conftest import COMMAND, AddSession, Hermes, seen_on_a_terminal
 
 HOUR, DAY = 3600, 86400
 HEAVY = (
@@ -45,9 +45,9 @@ def test_no_sessions_is_said_and_is_no_error(hermes: Hermes, db: SessionDB) -> N
     assert (result.returncode, result.stdout, result.stderr) == (0, "No sessions found.\n", "")
 
 
-def test_with_a_title_among_them_titles_are_shown(hermes: Hermes, told: Told) -> None:
-    told("20250305_091523_a1b2c3d4", LONG, title="refactoring auth", age=2 * HOUR)
-    told("20250303_101500_f1e2d3c4", SHORT, source="telegram", age=3 * DAY + HOUR)
+def test_with_a_title_among_them_titles_are_shown(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("20250305_091523_a1b2c3d4", LONG, title="refactoring auth", age=2 * HOUR)
+    add_session("20250303_101500_f1e2d3c4", SHORT, source="telegram", age=3 * DAY + HOUR)
     result = hermes("sessions", "list")
     assert result.returncode == 0
     assert result.stdout.splitlines() == [
@@ -62,12 +62,12 @@ def test_with_a_title_among_them_titles_are_shown(hermes: Hermes, told: Told) ->
 @pytest.mark.parametrize("title", ["refactoring auth", "認証モジュールの整理", None])
 @pytest.mark.parametrize("text", [LONG, "認証モジュールを整理してください" + "よ" * 3, "x" * 40])
 def test_the_previews_of_the_documents_are_not_cut_where_there_is_room(
-    hermes: Hermes, told: Told, width: int | None, title: str | None, text: str
+    hermes: Hermes, add_session: AddSession, width: int | None, title: str | None, text: str
 ) -> None:
     """A preview has 39 columns, as in the documented sample. In a narrow terminal it is cut so that the whole
     id fits beside it."""
-    told("20250305_091523_a1b2c3d4", text, title=title or "", age=2 * HOUR)
-    told("20250303_101500_f1e2d3c4", SHORT, age=3 * DAY + HOUR)
+    add_session("20250305_091523_a1b2c3d4", text, title=title or "", age=2 * HOUR)
+    add_session("20250303_101500_f1e2d3c4", SHORT, age=3 * DAY + HOUR)
     if width is None:
         lines = hermes("sessions", "list").stdout.splitlines()
     else:
@@ -85,17 +85,17 @@ def test_the_previews_of_the_documents_are_not_cut_where_there_is_room(
 
 
 @pytest.mark.parametrize("size", [31, 32, 33])
-def test_a_title_that_fits_its_column_is_whole(hermes: Hermes, told: Told, size: int) -> None:
-    told("s1", SHORT, title="t" * size)
+def test_a_title_that_fits_its_column_is_whole(hermes: Hermes, add_session: AddSession, size: int) -> None:
+    add_session("s1", SHORT, title="t" * size)
     row = hermes("sessions", "list").stdout.splitlines()[2]
     assert row.startswith(
         "t" * 32 + " W" if size == 32 else "t" * 31 + "  W" if size == 31 else "t" * 30 + "…  W"
     )
 
 
-def test_without_any_title_sources_are_shown(hermes: Hermes, told: Told) -> None:
-    told("20250305_091523_a1b2c3d4", LONG, age=2 * HOUR)
-    told("20250303_101500_f1e2d3c4", SHORT, source="telegram", age=DAY + HOUR)
+def test_without_any_title_sources_are_shown(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("20250305_091523_a1b2c3d4", LONG, age=2 * HOUR)
+    add_session("20250303_101500_f1e2d3c4", SHORT, source="telegram", age=DAY + HOUR)
     result = hermes("sessions", "list")
     assert result.stdout.splitlines() == [
         f"{'Preview':<50} {'Last Active':<13} {'Src':<6} ID",
@@ -105,16 +105,20 @@ def test_without_any_title_sources_are_shown(hermes: Hermes, told: Told) -> None
     ]
 
 
-def test_newest_activity_comes_first_not_newest_start(hermes: Hermes, told: Told, db: SessionDB) -> None:
-    told("older", "first", age=5 * DAY)
-    told("newer", "second", age=2 * DAY)
+def test_newest_activity_comes_first_not_newest_start(
+    hermes: Hermes, add_session: AddSession, db: SessionDB
+) -> None:
+    add_session("older", "first", age=5 * DAY)
+    add_session("newer", "second", age=2 * DAY)
     db.append_message("older", "user", "again")
     rows = hermes("sessions", "list").stdout.splitlines()[2:]
     assert [row.split()[-1] for row in rows] == ["older", "newer"]
 
 
-def test_one_row_per_conversation_under_its_live_id(hermes: Hermes, told: Told, db: SessionDB) -> None:
-    told("root", "the beginning")
+def test_one_row_per_conversation_under_its_live_id(
+    hermes: Hermes, add_session: AddSession, db: SessionDB
+) -> None:
+    add_session("root", "the beginning")
     db.end_session("root", "compression")
     db.create_session("tip", "cli", parent_session_id="root")
     db.append_message("tip", "user", "the rest")
@@ -122,9 +126,11 @@ def test_one_row_per_conversation_under_its_live_id(hermes: Hermes, told: Told, 
     assert [row.split()[-1] for row in rows] == ["tip"]
 
 
-def test_limit_and_source_choose_rows(hermes: Hermes, told: Told) -> None:
+def test_limit_and_source_choose_rows(hermes: Hermes, add_session: AddSession) -> None:
     for number in range(25):
-        told(f"s{number:02}", "hello", source="telegram" if number % 5 == 0 else "cli", age=number * HOUR)
+        add_session(
+            f"s{number:02}", "hello", source="telegram" if number % 5 == 0 else "cli", age=number * HOUR
+        )
     shown = hermes("sessions", "list").stdout.splitlines()
     assert len(shown) == 2 + 20 + 2
     assert shown[-2:] == ["", "showing 20 of 25"]
@@ -133,10 +139,12 @@ def test_limit_and_source_choose_rows(hermes: Hermes, told: Told) -> None:
     assert [row.split()[-1] for row in only] == ["s00", "s05", "s10", "s15", "s20"]
 
 
-def test_what_ran_without_a_person_is_hidden_counted_and_shown_when_asked(hermes: Hermes, told: Told) -> None:
-    told("mine", "hello")
+def test_what_ran_without_a_person_is_hidden_counted_and_shown_when_asked(
+    hermes: Hermes, add_session: AddSession
+) -> None:
+    add_session("mine", "hello")
     for source in ("tool", "cron", "cron", "batch"):
-        told(f"{source}-{time.time_ns()}", "did it", source=source)
+        add_session(f"{source}-{time.time_ns()}", "did it", source=source)
     shown = hermes("sessions", "list").stdout
     assert [line.split()[-1] for line in shown.splitlines()[2:-2]] == ["mine"]
     assert shown.splitlines()[-1] == "showing 1 of 1 · 2 cron, 1 batch, 1 tool hidden · --all"
@@ -156,9 +164,9 @@ def test_what_ran_without_a_person_is_hidden_counted_and_shown_when_asked(hermes
         "ｆｕｌｌ",
     ],
 )
-def test_columns_line_up_in_every_script(hermes: Hermes, told: Told, title: str) -> None:
-    told("wide", "讨论一下数据库的设计方案，然后看看怎么实现全文检索功能吧好不好", title=title)
-    told("plain", "hello", title="plain title")
+def test_columns_line_up_in_every_script(hermes: Hermes, add_session: AddSession, title: str) -> None:
+    add_session("wide", "讨论一下数据库的设计方案，然后看看怎么实现全文检索功能吧好不好", title=title)
+    add_session("plain", "hello", title="plain title")
     lines = hermes("sessions", "list").stdout.splitlines()[2:]
     starts = {columns_taken(line[: line.rindex(" ")]) for line in lines}
     assert starts == {32 + 1 + 40 + 1 + 13}
@@ -166,20 +174,20 @@ def test_columns_line_up_in_every_script(hermes: Hermes, told: Told, title: str)
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_on_a_terminal_nothing_is_wider_than_it_and_the_rule_is_as_long_as_the_table(
-    told: Told, width: int
+    add_session: AddSession, width: int
 ) -> None:
-    told("20250305_091523_a1b2c3d4", "a rather long first message, " * 3, title="long title " * 8)
+    add_session("20250305_091523_a1b2c3d4", "a rather long first message, " * 3, title="long title " * 8)
     for source in ("cron", "batch", "tool", "homeassistant"):
-        told(f"{source}_1", "did it", source=source)
+        add_session(f"{source}_1", "did it", source=source)
     shown = seen_on_a_terminal(width, "sessions", "list", "--since", "1d", NO_COLOR="1").splitlines()
     assert max(columns_taken(line) for line in shown) <= width
     assert len(shown[1]) == max(columns_taken(line) for line in shown if "20250305" in line)
     assert " ".join(shown[-2:]).strip().endswith("1 batch, 1 cron, 1 tool hidden · --all")
 
 
-def test_nothing_stored_can_drive_the_terminal(hermes: Hermes, told: Told) -> None:
+def test_nothing_stored_can_drive_the_terminal(hermes: Hermes, add_session: AddSession) -> None:
     attack = "before\x1b[2J\x1b]0;owned\x07\x9b31m\rafter\nline\u202egnp\x00\u2028end"
-    told("attack", attack, title="calm title")
+    add_session("attack", attack, title="calm title")
     result = hermes("sessions", "list")
     assert result.returncode == 0
     assert len(result.stdout.splitlines()) == 3
@@ -189,9 +197,9 @@ def test_nothing_stored_can_drive_the_terminal(hermes: Hermes, told: Told) -> No
         ]
 
 
-def test_json_is_for_programs(hermes: Hermes, told: Told) -> None:
+def test_json_is_for_programs(hermes: Hermes, add_session: AddSession) -> None:
     assert json.loads(hermes("sessions", "list", "--json").stdout) == []
-    told("20250305_091523_a1b2c3d4", "héllo 世界", title="naïve", source="telegram", age=HOUR)
+    add_session("20250305_091523_a1b2c3d4", "héllo 世界", title="naïve", source="telegram", age=HOUR)
     result = hermes("sessions", "list", "--json", PYTHONIOENCODING="ascii")
     [row] = json.loads(result.stdout)
     assert row["id"] == "20250305_091523_a1b2c3d4"
@@ -200,17 +208,17 @@ def test_json_is_for_programs(hermes: Hermes, told: Told) -> None:
     assert row["last_active"] == pytest.approx(time.time() - HOUR, abs=120)
 
 
-def test_a_terminal_without_unicode_still_gets_its_list(hermes: Hermes, told: Told) -> None:
-    told("plain", "hello 世界")
+def test_a_terminal_without_unicode_still_gets_its_list(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("plain", "hello 世界")
     result = hermes("sessions", "list", PYTHONIOENCODING="ascii")
     assert result.returncode == 0
     assert "hello ??" in result.stdout
 
 
 @pytest.mark.parametrize("words", [("sessions", "list"), ("sessions", "list", "--json"), ("--help",)])
-def test_a_reader_that_goes_away_is_no_error(told: Told, words: tuple[str, ...]) -> None:
+def test_a_reader_that_goes_away_is_no_error(add_session: AddSession, words: tuple[str, ...]) -> None:
     for number in range(5):
-        told(f"s{number}", "hello")
+        add_session(f"s{number}", "hello")
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -229,8 +237,8 @@ def test_output_that_cannot_be_written_is_one_line_and_exit_1(db: SessionDB) -> 
     assert done.stderr.count(b"\n") == 1
 
 
-def test_the_list_starts_light(told: Told) -> None:
-    told("one", "hello", title="hello")
+def test_the_list_starts_light(add_session: AddSession) -> None:
+    add_session("one", "hello", title="hello")
     program = (
         "import sys; from hermes.cli.main import main; code = main(['sessions', 'list']); "
         f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr); sys.exit(code)"
@@ -243,9 +251,9 @@ def listed(hermes: Hermes, *words: str) -> list[str]:
     return [row["id"] for row in json.loads(hermes("sessions", "list", "--json", *words).stdout)]
 
 
-def test_pins_tags_and_pages_choose(hermes: Hermes, told: Told, db: SessionDB) -> None:
+def test_pins_tags_and_pages_choose(hermes: Hermes, add_session: AddSession, db: SessionDB) -> None:
     for number in range(4):
-        told(f"s{number}", "hello", age=number * HOUR)
+        add_session(f"s{number}", "hello", age=number * HOUR)
     db.pin_session("s2")
     db.add_tags("s3", "Later")
     assert listed(hermes, "--pinned") == ["s2"]
@@ -256,8 +264,8 @@ def test_pins_tags_and_pages_choose(hermes: Hermes, told: Told, db: SessionDB) -
     assert hermes("sessions", "list", "--offset", "-1").returncode == 2
 
 
-def test_what_cannot_match_is_said(hermes: Hermes, told: Told) -> None:
-    told("one", "hello", source="homemade")
+def test_what_cannot_match_is_said(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("one", "hello", source="homemade")
     never = hermes("sessions", "list", "--since", "today", "--until", "2020")
     assert (never.returncode, never.stderr) == (2, "hermes: --since today begins after --until 2020 ends\n")
     fewer = hermes("sessions", "export", "-", "--min-messages", "5", "--max-messages", "4")
@@ -272,8 +280,10 @@ def test_what_cannot_match_is_said(hermes: Hermes, told: Told) -> None:
         assert hermes("sessions", "list", "--source", source).stderr == ""
 
 
-def test_json_prints_only_the_named_fields_and_times_as_iso_8601(hermes: Hermes, told: Told) -> None:
-    told("one", "hello", title="my plan", age=HOUR)
+def test_json_prints_only_the_named_fields_and_times_as_iso_8601(
+    hermes: Hermes, add_session: AddSession
+) -> None:
+    add_session("one", "hello", title="my plan", age=HOUR)
     [row] = json.loads(hermes("sessions", "list", "--json", "title,id,last_active_iso").stdout)
     assert list(row) == ["title", "id", "last_active_iso"]
     when = datetime.fromisoformat(row["last_active_iso"])
@@ -311,8 +321,8 @@ def test_a_word_after_json_is_a_field_only_where_it_is_no_query(
     assert parsed.json == (False if fields is None else JsonFields(fields))
 
 
-def test_a_workspace_that_no_conversation_has_is_reported(hermes: Hermes, told: Told) -> None:
-    told("s", "hello")
+def test_a_workspace_that_no_conversation_has_is_reported(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("s", "hello")
     result = hermes("sessions", "list", "--workspace", "nowhere")
     assert (result.returncode, result.stdout) == (0, "No sessions found.\n")
     assert result.stderr == "hermes: no conversation has the workspace 'nowhere'\n"

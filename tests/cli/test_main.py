@@ -15,7 +15,7 @@ import pytest
 
 import hermes as package
 from hermes_state import SessionDB
-from tests.cli.conftest import COMMAND, Hermes, Told
+from tests.cli.conftest import COMMAND, AddSession, Hermes
 
 
 def one_complaint(stderr: str) -> str:
@@ -108,14 +108,14 @@ NOT_DONE = {
 
 @pytest.mark.parametrize("words", NOT_DONE.values(), ids=NOT_DONE)
 def test_why_something_was_not_done_is_one_line_on_stderr(
-    hermes: Hermes, told: Told, db: SessionDB, tmp_path: Path, words: tuple[str, ...]
+    hermes: Hermes, add_session: AddSession, db: SessionDB, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     """Only the reason is printed on stderr. Earlier output, such as a question, is on stdout."""
-    told("one", "hello", age=10)
+    add_session("one", "hello", age=10)
     db.end_session("one", "cli_close")
-    told("gone", "bye")
+    add_session("gone", "bye")
     db.trash_session("gone")
-    told("tool", "x" * 99_999, age=10)
+    add_session("tool", "x" * 99_999, age=10)
     db.append_message("tool", "tool", "y" * 99_999, tool_name="cat", timestamp=time.time() - 10)
     db.end_session("tool", "cli_close")
     db.backup(tmp_path / "copy.db")
@@ -134,8 +134,10 @@ def test_a_complaint_names_the_help_that_helps_and_the_command_that_was_meant(he
 
 
 @pytest.mark.parametrize("stream", ["<&-", ">&-", "2>&-"])
-def test_a_stream_that_is_closed_is_nobody_listening(stream: str, told: Told, db: SessionDB) -> None:
-    told("one", "hello")
+def test_a_stream_that_is_closed_is_nobody_listening(
+    stream: str, add_session: AddSession, db: SessionDB
+) -> None:
+    add_session("one", "hello")
     ask = shlex.join([*COMMAND, "sessions", "delete", "one"])
     done = subprocess.run(["sh", "-c", f"{ask} {stream}"], input=b"n\n", capture_output=True, timeout=60)
     said = b"" if stream == "2>&-" else b"hermes: Cancelled.\n"
@@ -239,8 +241,10 @@ def test_a_store_is_named_before_any_command(
     assert not (home / "state.db").exists()
 
 
-def test_a_store_can_be_named_behind_the_group_too(hermes: Hermes, told: Told, tmp_path: Path) -> None:
-    told("mine", "hello")
+def test_a_store_can_be_named_behind_the_group_too(
+    hermes: Hermes, add_session: AddSession, tmp_path: Path
+) -> None:
+    add_session("mine", "hello")
     with SessionDB(tmp_path / "other.db") as other:
         other.create_session("other", "cli")
         other.append_message("other", "user", "hi")
@@ -260,9 +264,11 @@ def test_a_command_without_a_store_takes_none(hermes: Hermes) -> None:
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv here")
-def test_what_cannot_be_written_can_be_read(told: Told, db: SessionDB, home: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_written_can_be_read(
+    add_session: AddSession, db: SessionDB, home: Path, tmp_path: Path
+) -> None:
     """Root can write to any file, so the test first drops its privileges."""
-    told("one", "hello", title="garden plans")
+    add_session("one", "hello", title="garden plans")
     db.close()
     powerless = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
     home.chmod(0o500)

@@ -11,7 +11,7 @@ import pytest
 
 from hermes import clock
 from hermes_state import SessionDB
-from tests.cli.conftest import COMMAND, Hermes, Told, seen_on_a_terminal
+from tests.cli.conftest import COMMAND, AddSession, Hermes, seen_on_a_terminal
 from tests.stored_rows import change_rows
 
 DAY = 86400
@@ -25,9 +25,9 @@ def listed(hermes: Hermes, *flags: str) -> set[str]:
 
 
 def test_rename_takes_unquoted_words_and_every_way_to_name_a_session(
-    hermes: Hermes, told: Told, db: SessionDB
+    hermes: Hermes, add_session: AddSession, db: SessionDB
 ) -> None:
-    told("20250305_091523_a1b2c3d4", "hello")
+    add_session("20250305_091523_a1b2c3d4", "hello")
     done = hermes("sessions", "rename", "20250305_0915", "debugging", "auth", "flow")
     assert (done.returncode, done.stdout) == (
         0,
@@ -38,10 +38,10 @@ def test_rename_takes_unquoted_words_and_every_way_to_name_a_session(
 
 
 def test_rename_says_what_was_stored_and_refuses_what_is_taken_too_long_or_empty(
-    hermes: Hermes, told: Told, db: SessionDB
+    hermes: Hermes, add_session: AddSession, db: SessionDB
 ) -> None:
-    told("one", "hello", title="taken")
-    told("two", "hello")
+    add_session("one", "hello", title="taken")
+    add_session("two", "hello")
     assert "renamed to: clean title" in hermes("sessions", "rename", "two", "clean\u202e", "title").stdout
     for title in ("taken", "x" * 101, "\u200b"):
         refused = hermes("sessions", "rename", "two", title)
@@ -54,10 +54,10 @@ def test_rename_says_what_was_stored_and_refuses_what_is_taken_too_long_or_empty
 
 
 def test_pinned_is_spared_and_archived_is_put_away_and_counted(
-    hermes: Hermes, told: Told, db: SessionDB
+    hermes: Hermes, add_session: AddSession, db: SessionDB
 ) -> None:
-    told("kept", "hello", age=200 * DAY)
-    told("put away", "hello")
+    add_session("kept", "hello", age=200 * DAY)
+    add_session("put away", "hello")
     db.end_session("kept", "cli_close")
     assert hermes("sessions", "pin", "kept").stdout == "Pinned session 'kept'.\n"
     assert "Nothing to prune" in hermes("sessions", "prune", "--yes").stdout
@@ -70,8 +70,8 @@ def test_pinned_is_spared_and_archived_is_put_away_and_counted(
     assert "Pruned 1 session." in hermes("sessions", "prune", "--yes").stdout
 
 
-def test_of_several_names_one_that_is_wrong_changes_nothing(hermes: Hermes, told: Told) -> None:
-    told("one", "hello")
+def test_of_several_names_one_that_is_wrong_changes_nothing(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("one", "hello")
     assert hermes("sessions", "archive", "one", "nobody").returncode == 1
     assert listed(hermes) == {"one"}
 
@@ -79,8 +79,8 @@ def test_of_several_names_one_that_is_wrong_changes_nothing(hermes: Hermes, told
 # ---------------------------------------------------------------- delete, trash
 
 
-def test_delete_asks_and_only_yes_deletes(hermes: Hermes, told: Told) -> None:
-    told("mine", "hello")
+def test_delete_asks_and_only_yes_deletes(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("mine", "hello")
     asked = hermes("sessions", "delete", "mine", stdin="no\n")
     assert asked.returncode == 1
     assert (asked.stdout, asked.stderr) == (
@@ -96,11 +96,11 @@ def test_delete_asks_and_only_yes_deletes(hermes: Hermes, told: Told) -> None:
     assert listed(hermes, "--all") == set()
 
 
-def test_without_asking_a_part_of_a_title_names_nothing(hermes: Hermes, told: Told) -> None:
+def test_without_asking_a_part_of_a_title_names_nothing(hermes: Hermes, add_session: AddSession) -> None:
     """With `--yes`, only a full title is accepted. If a part of a title were enough, a second run of the same
     command could delete another conversation."""
-    told("mine", "hello", title="plan")
-    told("other", "hello", title="garden plans")
+    add_session("mine", "hello", title="plan")
+    add_session("other", "hello", title="garden plans")
     assert hermes("sessions", "delete", "plan", "--yes").returncode == 0
     again = hermes("sessions", "delete", "plan", "--yes")
     assert (again.returncode, again.stderr) == (
@@ -112,8 +112,10 @@ def test_without_asking_a_part_of_a_title_names_nothing(hermes: Hermes, told: To
     assert "In the trash: 2 sessions" in hermes("sessions", "stats").stdout
 
 
-def test_what_is_in_the_trash_is_not_found_but_said_to_be_there(hermes: Hermes, told: Told) -> None:
-    told("mine", "hello", title="my plan")
+def test_what_is_in_the_trash_is_not_found_but_said_to_be_there(
+    hermes: Hermes, add_session: AddSession
+) -> None:
+    add_session("mine", "hello", title="my plan")
     hermes("sessions", "delete", "mine", "--yes")
     for words in (
         ("sessions", "show"),
@@ -132,9 +134,9 @@ def test_what_is_in_the_trash_is_not_found_but_said_to_be_there(hermes: Hermes, 
     assert "trash" not in hermes("sessions", "show", "nothing").stderr
 
 
-def test_the_trash_is_listed_restored_and_emptied(hermes: Hermes, told: Told) -> None:
-    told("mine", "hello", title="my plan")
-    told("other", "hello")
+def test_the_trash_is_listed_restored_and_emptied(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("mine", "hello", title="my plan")
+    add_session("other", "hello")
     hermes("sessions", "delete", "mine", "other", "--yes")
     rows = json.loads(hermes("sessions", "trash", "list", "--json").stdout)
     assert {row["id"] for row in rows} == {"mine", "other"}
@@ -153,35 +155,35 @@ def test_the_trash_is_listed_restored_and_emptied(hermes: Hermes, told: Told) ->
 
 
 @pytest.mark.parametrize("width", [70, 100])
-def test_the_trash_fits_the_terminal(told: Told, db: SessionDB, width: int) -> None:
-    told("20250305_091523_a1b2c3d4", "hello", title="a title that is too long " * 3)
+def test_the_trash_fits_the_terminal(add_session: AddSession, db: SessionDB, width: int) -> None:
+    add_session("20250305_091523_a1b2c3d4", "hello", title="a title that is too long " * 3)
     db.trash_session("20250305_091523_a1b2c3d4")
     shown = seen_on_a_terminal(width, "sessions", "trash", "list", NO_COLOR="1").splitlines()
     assert {len(line) for line in shown[1:]} == {width}
 
 
 def test_the_whole_conversation_goes_unless_a_segment_is_meant(
-    hermes: Hermes, told: Told, db: SessionDB
+    hermes: Hermes, add_session: AddSession, db: SessionDB
 ) -> None:
     for name in ("a", "b"):
-        told(f"{name}1", "hello")
+        add_session(f"{name}1", "hello")
         db.begin_continuation(f"{name}1", "summary", session_id=f"{name}2")
     hermes("sessions", "delete", "a2", "--yes")
     hermes("sessions", "delete", "b1", "--yes", "--segment")
     assert {row["id"] for row in db.list_sessions_rich(include_children=True)} == {"b2"}
 
 
-def continued(told: Told, db: SessionDB) -> None:
+def continued(add_session: AddSession, db: SessionDB) -> None:
     """Create a conversation of three segments with the titles `plan`, `plan #2` and `plan #3`."""
-    told("s1", "hello", title="plan")
+    add_session("s1", "hello", title="plan")
     db.begin_continuation("s1", "summary", session_id="s2")
     db.begin_continuation("s2", "summary", session_id="s3")
 
 
 def test_a_segment_that_is_named_by_its_title_is_the_one_with_that_title(
-    hermes: Hermes, told: Told, db: SessionDB
+    hermes: Hermes, add_session: AddSession, db: SessionDB
 ) -> None:
-    continued(told, db)
+    continued(add_session, db)
     assert hermes("sessions", "pin", "plan #2", "--segment").stdout == "Pinned session 's2'.\n"
     exported = hermes("sessions", "export", "-", "--session-id", "plan", "--segment").stdout
     assert json.loads(exported)["id"] == "s1"
@@ -190,10 +192,10 @@ def test_a_segment_that_is_named_by_its_title_is_the_one_with_that_title(
 
 
 def test_delete_says_what_goes_and_each_of_its_names_brings_it_back(
-    hermes: Hermes, told: Told, db: SessionDB
+    hermes: Hermes, add_session: AddSession, db: SessionDB
 ) -> None:
-    continued(told, db)
-    told("other one", "hello")
+    continued(add_session, db)
+    add_session("other one", "hello")
     asked = hermes("sessions", "delete", "plan", "other one", stdin="y\n")
     assert asked.stdout.startswith("plan #3 · 3 sessions, 3 messages\nhello · 1 session, 1 message\n")
     assert "Also deleted: 2 related sessions." in asked.stdout
@@ -204,9 +206,9 @@ def test_delete_says_what_goes_and_each_of_its_names_brings_it_back(
 
 
 def test_purge_leaves_no_byte_and_takes_the_conversation(
-    hermes: Hermes, told: Told, db: SessionDB, home: Path
+    hermes: Hermes, add_session: AddSession, db: SessionDB, home: Path
 ) -> None:
-    told("s1", "xylophone secret")
+    add_session("s1", "xylophone secret")
     db.begin_continuation("s1", "xylophone summary", session_id="s2")
     db.close()
     done = hermes("sessions", "delete", "s2", "--purge", "--yes")
@@ -216,11 +218,11 @@ def test_purge_leaves_no_byte_and_takes_the_conversation(
 
 @pytest.mark.parametrize("command", [("delete", "mine"), ("prune", "--older-than", "0"), ("trash", "empty")])
 def test_ctrl_c_at_the_question_changes_nothing_and_is_exit_130(
-    told: Told, db: SessionDB, command: tuple[str, ...]
+    add_session: AddSession, db: SessionDB, command: tuple[str, ...]
 ) -> None:
-    told("mine", "hello", age=DAY)
+    add_session("mine", "hello", age=DAY)
     db.end_session("mine", "cli_close")
-    told("thrown", "hello")
+    add_session("thrown", "hello")
     db.trash_session("thrown")
     with subprocess.Popen(
         [*COMMAND, "sessions", *command],
@@ -242,11 +244,11 @@ def test_ctrl_c_at_the_question_changes_nothing_and_is_exit_130(
 # ---------------------------------------------------------------- prune, thin
 
 
-def test_prune_shows_what_goes_before_it_asks(hermes: Hermes, told: Told, db: SessionDB) -> None:
+def test_prune_shows_what_goes_before_it_asks(hermes: Hermes, add_session: AddSession, db: SessionDB) -> None:
     for number, age in enumerate((100, 200, 300)):
-        told(f"old{number}", "x" * 1000, age=age * DAY)
+        add_session(f"old{number}", "x" * 1000, age=age * DAY)
         db.end_session(f"old{number}", "cli_close")
-    told("open", "hello", age=400 * DAY)
+    add_session("open", "hello", age=400 * DAY)
     asked = hermes("sessions", "prune", stdin="n\n")
     assert asked.returncode == 1
     assert asked.stdout.startswith("3 conversations, 3 sessions, 3 messages, 3.0 kB\nlast used from ")
@@ -260,9 +262,9 @@ def test_prune_shows_what_goes_before_it_asks(hermes: Hermes, told: Told, db: Se
 
 
 def test_prune_shows_when_a_conversation_was_last_used_not_when_it_began(
-    hermes: Hermes, told: Told, db: SessionDB
+    hermes: Hermes, add_session: AddSession, db: SessionDB
 ) -> None:
-    told("s1", "hello", title="plan", age=300 * DAY)
+    add_session("s1", "hello", title="plan", age=300 * DAY)
     db.begin_continuation("s1", "summary", session_id="s2")
     change_rows(db, "UPDATE messages SET timestamp = timestamp - ? WHERE session_id = 's2'", 100 * DAY)
     db.end_session("s2", "cli_close")
@@ -283,11 +285,11 @@ def test_prune_shows_when_a_conversation_was_last_used_not_when_it_began(
     ],
 )
 def test_prune_goes_by_filters(
-    hermes: Hermes, told: Told, db: SessionDB, flags: tuple[str, ...], gone: set[str]
+    hermes: Hermes, add_session: AddSession, db: SessionDB, flags: tuple[str, ...], gone: set[str]
 ) -> None:
-    told("phone", "hello", source="telegram", age=100 * DAY)
-    told("plan", "hello", title="The plan", age=100 * DAY)
-    told("job", "hello", source="cron", age=100 * DAY)
+    add_session("phone", "hello", source="telegram", age=100 * DAY)
+    add_session("plan", "hello", title="The plan", age=100 * DAY)
+    add_session("job", "hello", source="cron", age=100 * DAY)
     db.create_session("long", "cli", model="openai/GPT-5", started_at=1e9)
     for number in range(3):
         db.append_message("long", "user", "hello", timestamp=1e9 + number)
@@ -307,9 +309,9 @@ def test_prune_knows_workspaces(hermes: Hermes, db: SessionDB, tmp_path: Path) -
 
 
 def test_thin_cuts_old_tool_output_and_nothing_that_people_wrote(
-    hermes: Hermes, told: Told, db: SessionDB
+    hermes: Hermes, add_session: AddSession, db: SessionDB
 ) -> None:
-    told("old", "u" * 50_000, age=200 * DAY)
+    add_session("old", "u" * 50_000, age=200 * DAY)
     db.append_message("old", "tool", "t" * 50_000, tool_name="terminal", timestamp=1e9)
     db.end_session("old", "cli_close")
     change_rows(db, "UPDATE sessions SET last_active = 1e9, conversation_active = 1e9 WHERE id = 'old'")
@@ -328,9 +330,9 @@ def test_thin_cuts_old_tool_output_and_nothing_that_people_wrote(
 
 
 def test_scrub_takes_the_secret_from_stdin_and_shows_where_it_is(
-    hermes: Hermes, told: Told, db: SessionDB
+    hermes: Hermes, add_session: AddSession, db: SessionDB
 ) -> None:
-    told("mine", "my key is sk-live-0123456789abcdef")
+    add_session("mine", "my key is sk-live-0123456789abcdef")
     asked = hermes("sessions", "scrub", stdin="sk-live-0123456789abcdef\n")
     assert asked.returncode == 1
     assert "needs --yes" in asked.stderr
@@ -343,11 +345,13 @@ def test_scrub_takes_the_secret_from_stdin_and_shows_where_it_is(
     assert (nothing.returncode, nothing.stderr.count("\n")) == (1, 1)
 
 
-def test_stats_begin_with_the_documented_lines(hermes: Hermes, told: Told, db: SessionDB) -> None:
-    told("one", "hello")
-    told("two", "hello")
-    told("three", "hello", source="telegram")
-    told("four", "hello")
+def test_stats_begin_with_the_documented_lines(
+    hermes: Hermes, add_session: AddSession, db: SessionDB
+) -> None:
+    add_session("one", "hello")
+    add_session("two", "hello")
+    add_session("three", "hello", source="telegram")
+    add_session("four", "hello")
     db.append_message("one", "tool", "x" * 100, tool_name="terminal")
     db.trash_session("four")
     lines = hermes("sessions", "stats").stdout.splitlines()
@@ -369,9 +373,9 @@ def test_stats_of_nothing(hermes: Hermes, db: SessionDB) -> None:
     assert lines[:2] == ["Total sessions: 0", "Total messages: 0"]
 
 
-def test_tags_are_added_removed_and_listed(hermes: Hermes, told: Told, db: SessionDB) -> None:
-    told("first", "hello", title="my plan")
-    told("second", "hello")
+def test_tags_are_added_removed_and_listed(hermes: Hermes, add_session: AddSession, db: SessionDB) -> None:
+    add_session("first", "hello", title="my plan")
+    add_session("second", "hello")
     db.begin_continuation("first", "summary", session_id="third")
     added = hermes("sessions", "tag", "add", "my plan", "Home", "to do")
     assert added.stdout == "Tags of session 'third': home, to do\n"

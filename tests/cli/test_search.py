@@ -9,22 +9,22 @@ import pytest
 
 from hermes.recall.interactive_search import MOST_HIDDEN
 from hermes_state import SessionDB
-from tests.cli.conftest import Hermes, Told, seen_on_a_terminal
+from tests.cli.conftest import AddSession, Hermes, seen_on_a_terminal
 
 DAY = 86400
 
 
 @pytest.fixture
-def kept(told: Told, db: SessionDB) -> None:
-    told("plans", "What is the retry budget in src/main.py:42?", title="Retry plans", age=3 * DAY)
+def kept(add_session: AddSession, db: SessionDB) -> None:
+    add_session("plans", "What is the retry budget in src/main.py:42?", title="Retry plans", age=3 * DAY)
     db.append_message("plans", "assistant", "The retry budget is 50%.")
-    told("split", "retry tomorrow", title="Two words", age=2 * DAY)
+    add_session("split", "retry tomorrow", title="Two words", age=2 * DAY)
     db.append_message("split", "user", "the budget of the house", timestamp=time.time() - 2 * DAY)
-    told("trip", "我们去广西桂林", source="telegram", age=DAY)
-    told("nightly", "retry budget of the night", source="cron")
-    told("away", "retry budget of last year", title="Old")
+    add_session("trip", "我们去广西桂林", source="telegram", age=DAY)
+    add_session("nightly", "retry budget of the night", source="cron")
+    add_session("away", "retry budget of last year", title="Old")
     db.set_session_archived("away", True)
-    told("fails", "please run it")
+    add_session("fails", "please run it")
     db.append_message("fails", "tool", "Traceback (most recent call last): boom", tool_name="terminal")
 
 
@@ -94,8 +94,8 @@ def test_a_question_is_answered_without_excuses(hermes: Hermes) -> None:
     assert "exactly" not in shown
 
 
-def test_nothing_found_is_said_and_is_exit_1(hermes: Hermes, told: Told) -> None:
-    told("one", "hello")
+def test_nothing_found_is_said_and_is_exit_1(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("one", "hello")
     result = hermes("sessions", "search", "zebra")
     assert (result.returncode, result.stdout, result.stderr) == (1, "", "hermes: No sessions found.\n")
     empty = hermes("sessions", "search", "--json", "zebra")
@@ -111,24 +111,26 @@ def test_times_as_flags(hermes: Hermes) -> None:
     assert "--since does not understand 'the other day'" in wrong.stderr
 
 
-def test_that_there_are_more_is_said(hermes: Hermes, told: Told) -> None:
+def test_that_there_are_more_is_said(hermes: Hermes, add_session: AddSession) -> None:
     for number in range(3):
-        told(f"s{number}", "needle")
+        add_session(f"s{number}", "needle")
     assert "showing 2, there are more · --limit\n" in hermes("search", "needle", "--limit", "2").stdout
     assert "there are more" not in hermes("search", "needle", "--limit", "3").stdout
     assert len(found(hermes, "needle", "--limit", "2")) == 2
 
 
-def test_how_many_are_hidden_is_not_understated(hermes: Hermes, told: Told, db: SessionDB) -> None:
-    told("mine", "needle")
-    told("job", "needle", source="cron")
+def test_how_many_are_hidden_is_not_understated(
+    hermes: Hermes, add_session: AddSession, db: SessionDB
+) -> None:
+    add_session("mine", "needle")
+    add_session("job", "needle", source="cron")
     assert hermes("search", "needle").stdout.splitlines()[-1] == "1 cron hidden · --all"
     for number in range(300):
         db.append_message("mine", "user", f"needle {number}")
-    told("job2", "needle", source="cron")
+    add_session("job2", "needle", source="cron")
     assert hermes("search", "needle").stdout.splitlines()[-1] == "2 cron hidden · --all"
     for number in range(MOST_HIDDEN):
-        told(f"more{number}", "needle", source="cron")
+        add_session(f"more{number}", "needle", source="cron")
     assert hermes("search", "needle").stdout.splitlines()[-1].startswith("at least ")
 
 
@@ -138,25 +140,25 @@ def test_without_words_none_is_called_common(hermes: Hermes, query: str) -> None
     assert "common" not in hermes("search", query).stdout
 
 
-def test_a_snippet_that_fits_is_shown_from_its_beginning(hermes: Hermes, told: Told) -> None:
-    told("one", f"{'so ' * 30}needle")
+def test_a_snippet_that_fits_is_shown_from_its_beginning(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("one", f"{'so ' * 30}needle")
     assert hermes("search", "needle").stdout.splitlines()[1] == f"  ● {'so ' * 30}>>>needle<<<"
 
 
-def test_a_long_title_leaves_room_for_the_id(told: Told) -> None:
-    told("20250305_091523_a1b2c3d4", "needle", title="a title that is too long " * 3)
+def test_a_long_title_leaves_room_for_the_id(add_session: AddSession) -> None:
+    add_session("20250305_091523_a1b2c3d4", "needle", title="a title that is too long " * 3)
     shown = seen_on_a_terminal(60, "search", "needle", NO_COLOR="1").splitlines()
     assert shown[0].endswith("…  just now · cli · 20250305_091523_a1b2c3d4")
     assert len(shown[0]) == 60
 
 
-def test_what_looks_like_a_field_and_is_none_is_told(hermes: Hermes, told: Told) -> None:
-    told("one", "the colour:red of it")
+def test_what_looks_like_a_field_and_is_none_is_told(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("one", "the colour:red of it")
     assert "searched for 'colour:red' as text" in hermes("search", "colour:red").stdout
 
 
-def test_snippets_cannot_drive_the_terminal(hermes: Hermes, told: Told) -> None:
-    told("attack", "needle \x1b[2J\x1b]0;owned\x07 \u202egnp\nforged line", title="calm")
+def test_snippets_cannot_drive_the_terminal(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("attack", "needle \x1b[2J\x1b]0;owned\x07 \u202egnp\nforged line", title="calm")
     shown = hermes("search", "needle").stdout
     assert not set(shown) & set("\x1b\x07\u202e")
     assert len(shown.splitlines()) == 3

@@ -7,14 +7,14 @@ import json
 import pytest
 
 from hermes_state import SessionDB
-from tests.cli.conftest import Hermes, Told, seen_on_a_terminal
+from tests.cli.conftest import AddSession, Hermes, seen_on_a_terminal
 
 
 @pytest.fixture
-def family(told: Told, db: SessionDB) -> None:
+def family(add_session: AddSession, db: SessionDB) -> None:
     """Create `my project`, compressed into `my project #2`. The second session has a branch and a
     subagent."""
-    told("first", "check the tests", title="my project")
+    add_session("first", "check the tests", title="my project")
     db.append_message(
         "first",
         "assistant",
@@ -49,8 +49,10 @@ def test_tools_and_reasoning_are_shown_when_asked_for_and_cannot_drive_the_termi
     assert "\x1b" not in shown
 
 
-def test_a_command_is_shown_whole_and_hides_nothing(hermes: Hermes, told: Told, db: SessionDB) -> None:
-    told("one", "do it")
+def test_a_command_is_shown_whole_and_hides_nothing(
+    hermes: Hermes, add_session: AddSession, db: SessionDB
+) -> None:
+    add_session("one", "do it")
     command = f"echo {'word ' * 60}\n\x1b]0;; rm -rf build #\x07"
     arguments = json.dumps({"command": command, "timeout": 5})
     call = {"id": "c", "function": {"name": "terminal", "arguments": arguments}}
@@ -62,8 +64,8 @@ def test_a_command_is_shown_whole_and_hides_nothing(hermes: Hermes, told: Told, 
     assert lines in whole
 
 
-def test_a_number_that_is_too_large_is_told_with_what_may_be(hermes: Hermes, told: Told) -> None:
-    told("one", "hello")
+def test_a_number_that_is_too_large_is_told_with_what_may_be(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("one", "hello")
     done = hermes("sessions", "list", "--limit", "99999999999999")
     assert done.returncode == 2
     assert "expected a whole number from 1 to 1000000000, not '99999999999999'" in done.stderr
@@ -131,8 +133,8 @@ def test_a_chain_of_a_thousand_is_drawn(hermes: Hermes) -> None:
 @pytest.mark.parametrize(
     ("width", "ends"), [(60, "c3c3"), (75, " · just now"), (100, "1 message · just now")]
 )
-def test_a_tree_fits_the_terminal(told: Told, db: SessionDB, width: int, ends: str) -> None:
-    told("20250305_091523_a1b2c3d1", "hello", title="schema migration")
+def test_a_tree_fits_the_terminal(add_session: AddSession, db: SessionDB, width: int, ends: str) -> None:
+    add_session("20250305_091523_a1b2c3d1", "hello", title="schema migration")
     db.begin_continuation("20250305_091523_a1b2c3d1", "summary", session_id="20250305_091523_a1b2c3d2")
     db.begin_continuation("20250305_091523_a1b2c3d2", "summary", session_id="20250305_091523_a1b2c3c3")
     shown = seen_on_a_terminal(
@@ -145,10 +147,10 @@ def test_a_tree_fits_the_terminal(told: Told, db: SessionDB, width: int, ends: s
 
 
 def test_an_unknown_name_is_one_line_and_an_ambiguous_one_lists_the_candidates(
-    hermes: Hermes, told: Told
+    hermes: Hermes, add_session: AddSession
 ) -> None:
-    told("20250305_a", "one", title="garden plans")
-    told("20250305_b", "two", title="garden tools")
+    add_session("20250305_a", "one", title="garden plans")
+    add_session("20250305_b", "two", title="garden tools")
     missing = hermes("sessions", "show", "nothing")
     assert (missing.returncode, missing.stderr) == (1, "hermes: Session 'nothing' not found.\n")
     for name in ("20250305", "garden"):
@@ -157,16 +159,16 @@ def test_an_unknown_name_is_one_line_and_an_ambiguous_one_lists_the_candidates(
         assert several.stderr.splitlines()[0] == f"hermes: '{name}' could be any of these:"
         assert {line.split()[0] for line in several.stderr.splitlines()[1:]} == {"20250305_a", "20250305_b"}
     for number in range(10):
-        told(f"20250305_more{number}", "three")
+        add_session(f"20250305_more{number}", "three")
     assert hermes("sessions", "show", "20250305").stderr.splitlines()[11:] == ["  and more"]
     assert hermes("sessions", "show", "garden", "tools").stdout.startswith("garden tools\n")
     assert hermes("sessions", "show", "plans").stdout.startswith("garden plans\n")
 
 
 def test_an_answer_is_shown_without_its_reasoning_unless_that_is_all(
-    hermes: Hermes, told: Told, db: SessionDB
+    hermes: Hermes, add_session: AddSession, db: SessionDB
 ) -> None:
-    told("thinking", "how?")
+    add_session("thinking", "how?")
     db.append_message(
         "thinking", "assistant", "<think>a plan</think>\n\nUse List<String>,\nor <b>.\x1b]0;x\x07"
     )
@@ -181,9 +183,9 @@ def test_an_answer_is_shown_without_its_reasoning_unless_that_is_all(
     assert "  ∴ reasoning\n  a plan\n" in hermes("sessions", "show", "thinking", "--reasoning").stdout
 
 
-def test_latest_is_the_last_conversation_of_the_terminal(hermes: Hermes, told: Told) -> None:
-    told("older", "first words", age=2)
-    told("newer", "last words", age=1)
+def test_latest_is_the_last_conversation_of_the_terminal(hermes: Hermes, add_session: AddSession) -> None:
+    add_session("older", "first words", age=2)
+    add_session("newer", "last words", age=1)
     assert "last words" in hermes("sessions", "show", "latest").stdout
     refused = hermes("sessions", "delete", "latest", "--yes")
     assert (refused.returncode, refused.stderr) == (1, "hermes: Session 'latest' not found.\n")

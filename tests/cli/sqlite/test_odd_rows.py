@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from hermes_state import SessionDB
-from tests.cli.conftest import Hermes, Told
+from tests.cli.conftest import AddSession, Hermes
 
 DAY = 86400
 
@@ -32,10 +32,10 @@ ODD_VALUES = """UPDATE sessions SET title = x'ff41', source = x'fe', model = x'f
     ids=" ".join,
 )  # fmt: skip
 def test_whatever_another_program_put_in_the_rows_every_command_shows_them(
-    hermes: Hermes, told: Told, db: SessionDB, tmp_path: Path, words: tuple[str, ...]
+    hermes: Hermes, add_session: AddSession, db: SessionDB, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     for name in ("bytes", "words", "gone"):
-        told(name, "an okapi", age=100 * DAY)
+        add_session(name, "an okapi", age=100 * DAY)
     for parent, child in (("words", "more"), ("gone", "with it")):
         db.end_session(parent, "compression")
         db.create_session(child, "cli", parent_session_id=parent)
