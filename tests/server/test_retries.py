@@ -66,8 +66,15 @@ async def die_while_asked(address: str, process: Any, messages: list[Any], heade
     await client.close()
 
 
-@pytest.mark.parametrize("headers", [{}, KEYED], ids=["plain", "keyed"])
-@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("stream", "headers"),
+    [
+        pytest.param(True, {}, id="stream-plain"),
+        pytest.param(True, KEYED, id="stream-keyed", marks=pytest.mark.full),
+        pytest.param(False, {}, id="whole-plain", marks=pytest.mark.full),
+        pytest.param(False, KEYED, id="whole-keyed"),
+    ],
+)
 async def test_the_first_message_is_the_same_message_after_a_kill_in_the_middle_of_its_answer(
     headers: dict[str, str], stream: bool
 ) -> None:
@@ -83,8 +90,17 @@ async def test_the_first_message_is_the_same_message_after_a_kill_in_the_middle_
         await asyncio.gather(asking, return_exceptions=True)
 
 
-@pytest.mark.parametrize("headers", [{}, KEYED, {SESSION: "mine"}], ids=["plain", "keyed", "named"])
-@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("stream", "headers"),
+    [
+        pytest.param(True, {}, id="stream-plain", marks=pytest.mark.full),
+        pytest.param(True, KEYED, id="stream-keyed"),
+        pytest.param(True, {SESSION: "mine"}, id="stream-named", marks=pytest.mark.full),
+        pytest.param(False, {}, id="whole-plain"),
+        pytest.param(False, KEYED, id="whole-keyed", marks=pytest.mark.full),
+        pytest.param(False, {SESSION: "mine"}, id="whole-named"),
+    ],
+)
 async def test_an_answer_that_was_stored_but_not_sent_is_sent_when_the_client_asks_again(
     headers: dict[str, str], stream: bool
 ) -> None:
