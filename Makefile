@@ -16,13 +16,14 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 BENCH_DATA ?=
+SECONDS    ?= 600
 SIZES      ?= 10000,68000,300000
 BASE       := base=$(BIN)/python,bench,baseline:SessionDB
 OURS       := ours=$(BIN)/python,src,hermes_state:SessionDB
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev run test test-fast test-full coverage lint format docs bench bench-recall bench-gateway \
-	release clean
+	soak release clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -104,8 +105,11 @@ bench-recall: setup ## Measure how well questions find their conversation (BENCH
 			--impl $(BASE) --impl $(OURS) $(ARGS); \
 	fi
 
-bench-gateway: setup-dev ## Measure the gateway with a thousand chats, and kill it in the middle (a few minutes)
+bench-gateway: setup-dev ## Measure the gateway under load and with kills (ARGS="--base TREE" compares with another checkout)
 	@$(BIN)/python bench/gateway_bench.py $(ARGS)
+
+soak: setup-dev ## Load the gateway for SECONDS, with random kills of it and of the platform (ten minutes)
+	@$(BIN)/python bench/gateway_soak.py --seconds $(SECONDS) $(ARGS)
 
 release: setup-dev ## Build the wheel and sdist of HEAD, test the wheel, tag it (ARGS=--dry-run makes no tag)
 	$(BIN)/python -m tools.release $(ARGS)

@@ -1,13 +1,13 @@
-"""A load test of the gateway: many concurrent chats, then `kill -9` in the middle, and the fate of every
-message.
+"""A load test of the gateway: many concurrent chats, a crowd, a full outbox, and `kill -9` in the middle.
 
-    python bench/gateway_bench.py [--chats 1000] [--messages 4] [--work DIR]
+    python bench/gateway_bench.py [--base TREE] [--only crowd,steady] [--chats 1000] [--messages 4] [--work DIR]
 
 This process plays the platform. It delivers messages over a socket, records acknowledgements and answers, and
 delivers unacknowledged messages again, as platforms do. The gateway runs in a separate process, with a store
-in a temporary home and a model that answers at once, so that only the gateway is measured. There are no
-limits to pass: the program prints its measurements and exits with 1 if a message was lost, unanswered, or
-processed or delivered twice.
+in a temporary home and a model that answers at once, so that only the gateway is measured. With `--base`, each
+scenario also runs with the source of another checkout, in the same sitting, and the ratio is printed. Compare
+ratios only: absolute times on a shared machine are not reliable. The program exits with 1 if a message was
+lost, unanswered, or processed or delivered twice.
 """
 
 from __future__ import annotations
@@ -20,16 +20,21 @@ import random
 import resource
 import shutil
 import signal
+import socket
 import sys
 import tempfile
+import urllib.error
+import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "src"))
+TREE = Path(os.environ.get("HERMES_BENCH_TREE", ROOT))
+"""The checkout whose gateway is measured."""
+sys.path.insert(0, str(TREE / "src"))
 
 # ---------------------------------------------------------------- the gateway, in its own process
 
@@ -55,12 +60,16 @@ class QuickModel:
 class Socket:
     """The gateway's side of the platform connection: one line of JSON per message, in both directions."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, seconds: float, confirms: bool) -> None:
+        """`seconds` is how long one delivery takes. `confirms`: whether the platform confirms each
+        message."""
         from hermes.gateway.adapter import Capabilities
 
         self.name, self.capabilities = "telegram", Capabilities()
-        self._path = path
+        self._path, self._seconds, self._confirms = path, seconds, confirms
         self._writer: asyncio.StreamWriter | None = None
+        self._unconfirmed: dict[str, asyncio.Future[None]] = {}
+        self._is_closing = False
 
     def measure(self, text: str) -> int:
         return len(text)
@@ -70,14 +79,26 @@ class Socket:
         ready()
         self._say(ready=os.getpid())
         handling: set[asyncio.Task[None]] = set()
-        while line := await reader.readline():
-            record = json.loads(line)
-            if "memory" in record:
-                self._say(memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-                continue
-            task = asyncio.create_task(self._hear(receive, record))
-            handling.add(task)
-            task.add_done_callback(handling.discard)
+        try:
+            while line := await reader.readline():
+                record = json.loads(line)
+                if "usage" in record:
+                    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+                    self._say(usage=[memory, process_time()])
+                elif "got" in record:
+                    if (confirmed := self._unconfirmed.pop(record["got"], None)) is not None:
+                        confirmed.set_result(None)
+                else:
+                    task = asyncio.create_task(self._hear(receive, record))
+                    handling.add(task)
+                    task.add_done_callback(handling.discard)
+        finally:
+            self._writer.close()
+            if not self._is_closing:
+                self._writer = None
+            for lost in self._unconfirmed.values():
+                lost.cancel()
+            self._unconfirmed.clear()
 
     async def _hear(self, receive: Callable[..., Any], record: dict[str, Any]) -> None:
         from hermes.gateway.inbound_events import Event, Source
@@ -96,8 +117,24 @@ class Socket:
             from hermes.gateway.adapter import Unreachable
 
             raise Unreachable("not connected yet")
-        self._say(chat=to.chat_id, text=text)
+        await asyncio.sleep(self._seconds / 2)
+        if self._confirms:
+            await self._say_until_confirmed(to.chat_id, text, idempotency_key)
+        else:
+            self._say(chat=to.chat_id, text=text)
+        await asyncio.sleep(self._seconds / 2)
         return idempotency_key
+
+    async def _say_until_confirmed(self, chat: str, text: str, idempotency_key: str) -> None:
+        from hermes.gateway.adapter import DeliveryUnknown, Unreachable
+
+        if self._writer is None or self._writer.is_closing():
+            raise Unreachable("not connected")
+        confirmed = self._unconfirmed[idempotency_key] = asyncio.get_running_loop().create_future()
+        self._say(chat=chat, text=text, key=idempotency_key)
+        await asyncio.wait([confirmed])
+        if confirmed.cancelled():
+            raise DeliveryUnknown("the connection was lost")
 
     async def edit(self, to: Any, message_id: str, text: str) -> None:
         self._say(chat=to.chat_id, text=text)
@@ -109,15 +146,20 @@ class Socket:
         return None
 
     async def close(self) -> None:
+        self._is_closing = True
         if self._writer is not None:
             self._writer.close()
 
     def _say(self, **record: Any) -> None:
-        assert self._writer is not None
-        self._writer.write(json.dumps(record).encode() + b"\n")
+        if (
+            self._writer is not None
+        ):  # None: the platform is away, and delivers again what was not acknowledged
+            self._writer.write(json.dumps(record).encode() + b"\n")
 
 
-async def serve(path: str) -> None:
+async def serve(
+    path: str, seconds: float, health_port: int, limits: dict[str, int], confirms: bool = False
+) -> None:
     from hermes.agent.factory import StandardFactory
     from hermes.conversation.agents import StandardAgentProvider
     from hermes.db.session_db import SessionDB
@@ -128,33 +170,60 @@ async def serve(path: str) -> None:
         def make_model(self, _wish: Any) -> Any:
             return QuickModel()
 
+    known: dict[str, Any] = {
+        name: value for name, value in limits.items() if name in GatewaySettings.__struct_fields__
+    }
     settings = GatewaySettings(
         messages_per_minute=0,
-        health_port=0,
+        health_port=health_port,
         platforms={"telegram": PlatformSettings("telegram", allow_all=True, stream=False)},
+        **known,
     )
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     db = SessionDB(spool=True)
-    gateway = Gateway(db, settings, {"telegram": Socket(path)}, StandardAgentProvider(Quick()))
+    gateway = Gateway(
+        db, settings, {"telegram": Socket(path, seconds, confirms)}, StandardAgentProvider(Quick())
+    )
     await gateway.start()
     await stop.wait()
     await gateway.close()
     db.close()
 
 
+def fill_outbox(entries: int) -> None:
+    """Put messages for as many chats into the outbox."""
+    from hermes.db.session_db import SessionDB
+    from hermes.gateway.inbound_events import Source
+    from hermes.gateway.outbound.delivery import OutgoingMessage
+
+    with SessionDB(durability="normal") as db:
+        for number in range(entries):
+            source = Source("telegram", f"{number}", user_id=f"{number}")
+            payload = OutgoingMessage(source, f"answer to o-{number}").to_dict()
+            db.outbox.enqueue(f"agent:main:telegram:dm:{number}", "telegram", payload, f"o-{number}")
+
+
 # ---------------------------------------------------------------- the platform
 
 
 class Platform:
-    def __init__(self, work: Path) -> None:
+    """The platform and the gateway process, with a new home in `work`."""
+
+    def __init__(self, work: Path, tree: Path, *, seconds: float = 0.0, **limits: int) -> None:
         self.path = str(work / "platform.sock")
-        self.work = work
+        self.work, self.tree = work, tree
         self.acked: dict[str, float] = {}
-        self.states: Counter[str] = Counter()
+        self.acked_at: dict[str, float] = {}
         self.arrived: Counter[str] = Counter()
+        self.first_answer_at: float | None = None
         self.notices = 0
-        self.memory: asyncio.Future[int] | None = None
+        self.health_port = 0
+        self._seconds, self._limits = seconds, limits
+        self.confirms = False
+        """Whether the platform confirms each message that it gets."""
+        self.is_away = False
+        self._usage: asyncio.Future[tuple[int, float]] | None = None
         self.connected = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
         self._child: asyncio.subprocess.Process | None = None
@@ -169,26 +238,54 @@ class Platform:
             if "ready" in record:
                 self.connected.set()
             elif "ack" in record:
-                self.states[record["state"]] += 1
                 if record["state"] in ("accepted", "duplicate"):
                     self.acked.setdefault(record["ack"], record["seconds"])
-            elif "memory" in record and self.memory is not None:
-                self.memory.set_result(record["memory"])
+                    self.acked_at.setdefault(record["ack"], monotonic())
+            elif "usage" in record and self._usage is not None:
+                self._usage.set_result(tuple(record["usage"]))
             elif "text" in record:
                 self._heard(record["text"])
+                if "key" in record and not self.is_away:
+                    self.deliver({"got": record["key"]})
 
     def _heard(self, text: str) -> None:
         if text.startswith("answer to "):
             self.arrived[text.removeprefix("answer to ")] += 1
+            self.first_answer_at = self.first_answer_at or monotonic()
         else:
             self.notices += 1
 
-    async def start_gateway(self) -> None:
+    @property
+    def environment(self) -> dict[str, str]:
+        home = {"HERMES_HOME": str(self.work / "home"), "HERMES_BENCH_TREE": str(self.tree)}
+        return {**os.environ, **home, "PYTHONPATH": str(self.tree / "src")}
+
+    async def start_gateway(self, *, wait: bool = True) -> None:
         self.connected.clear()
-        environment = {**os.environ, "HERMES_HOME": str(self.work / "home"), "PYTHONPATH": str(ROOT / "src")}
+        how = json.dumps([self.path, self._seconds, self.health_port, self._limits, self.confirms])
         self._child = await asyncio.create_subprocess_exec(
-            sys.executable, __file__, "--serve", self.path, env=environment
+            sys.executable, __file__, "--serve", how, env=self.environment, stderr=asyncio.subprocess.DEVNULL
         )
+        if wait:
+            await self.connected.wait()
+
+    async def fill_outbox(self, entries: int) -> None:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, __file__, "--fill", str(entries), env=self.environment
+        )
+        await child.wait()
+
+    async def go_away(self, seconds: float) -> None:
+        """Drop the connection, and refuse new ones for some seconds. Confirmations on their way are lost."""
+        self.is_away = True
+        self.connected.clear()
+        self._server.close()
+        if self._writer is not None:
+            self._writer.close()
+        Path(self.path).unlink(missing_ok=True)
+        await asyncio.sleep(seconds)
+        self.is_away = False
+        await self.open()
         await self.connected.wait()
 
     async def kill(self) -> None:
@@ -196,19 +293,33 @@ class Platform:
         self._child.kill()
         await self._child.wait()
 
-    async def end(self) -> None:
+    async def end(self, patience: float = 120.0) -> float:
+        """End the gateway with SIGTERM. Return the seconds that it took."""
         assert self._child is not None
+        began = monotonic()
         self._child.terminate()
-        await self._child.wait()
+        try:
+            async with asyncio.timeout(patience):
+                await self._child.wait()
+        except TimeoutError:
+            await self.kill()
+        return monotonic() - began
 
     def deliver(self, message: dict[str, Any]) -> None:
         assert self._writer is not None
-        self._writer.write(json.dumps(message).encode() + b"\n")
+        if not self._writer.is_closing():
+            self._writer.write(json.dumps(message).encode() + b"\n")
 
-    async def peak(self) -> int:
-        self.memory = asyncio.get_running_loop().create_future()
-        self.deliver({"memory": 1})
-        return await self.memory
+    def deliver_unacknowledged(self, messages: list[dict[str, Any]]) -> None:
+        for message in messages:
+            if message["id"] not in self.acked:
+                self.deliver(message)
+
+    async def measure_usage(self) -> tuple[int, float]:
+        """Return the largest memory of the gateway in KB and its processor seconds."""
+        self._usage = asyncio.get_running_loop().create_future()
+        self.deliver({"usage": 1})
+        return await self._usage
 
 
 async def settled(platform: Platform, wanted: Callable[[], bool], patience: float = 60.0) -> None:
@@ -229,110 +340,239 @@ def messages_of(chats: int, messages: int, name: str) -> list[dict[str, Any]]:
     ]
 
 
-async def measure(arguments: argparse.Namespace, work: Path) -> int:
-    platform = Platform(work)
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))] if values else float("nan")
+
+
+# ---------------------------------------------------------------- the scenarios
+
+Figures = dict[str, float]
+PROBLEMS = ("lost", "processed twice", "unanswered", "delivered twice")
+
+
+async def run_crowd(arguments: argparse.Namespace, work: Path, tree: Path) -> Figures:
+    """All messages of many chats at once."""
+    platform = Platform(work, tree)
     await platform.open()
     await platform.start_gateway()
-    print(
-        f"{arguments.chats:,} chats, {arguments.messages} messages each; a model that answers within 50 ms\n"
-    )
-
-    first = messages_of(arguments.chats, arguments.messages, "a")
+    warm = messages_of(5, 1, "w")
+    for message in warm:
+        platform.deliver(message)
+    await settled(platform, lambda: sum(platform.arrived.values()) >= len(warm))
+    _, before = await platform.measure_usage()
+    messages = messages_of(arguments.chats, arguments.messages, "a")
     began = monotonic()
-    for message in first:
+    for message in messages:
         platform.deliver(message)
-    await settled(platform, lambda: sum(platform.arrived.values()) >= len(first))
+    await settled(platform, lambda: sum(platform.arrived.values()) >= len(messages) + len(warm))
     seconds = monotonic() - began
-    taken = sorted(platform.acked.values())
-    print("all messages at once")
-    print(f"  messages answered        {sum(platform.arrived.values()):>8,} of {len(first):,}")
-    print(f"  messages per second      {len(first) / seconds:>8.0f}")
-    print(f"  receipt to stored, p50   {taken[len(taken) // 2] * 1000:>8.0f} ms")
-    print(f"  receipt to stored, p99   {taken[int(len(taken) * 0.99)] * 1000:>8.0f} ms")
-
-    platform.acked.clear()
-    steady = messages_of(arguments.chats, 1, "s")
-    for message in steady:  # about a hundred per second
-        platform.deliver(message)
-        await asyncio.sleep(0.01)
-    await settled(platform, lambda: all(platform.arrived[message["id"]] for message in steady))
-    taken = sorted(platform.acked.values())
-    print("a hundred per second")
-    print(f"  receipt to stored, p50   {taken[len(taken) // 2] * 1000:>8.1f} ms")
-    print(f"  receipt to stored, p99   {taken[int(len(taken) * 0.99)] * 1000:>8.1f} ms")
-    print(f"  memory of the gateway    {await platform.peak() / 1024:>8.0f} MB")
-
-    second = messages_of(arguments.chats, arguments.messages, "k")
-    platform.acked.clear()
-    for message in second:
-        platform.deliver(message)
-    ids = [message["id"] for message in second]
-    await settled(platform, lambda: sum(platform.arrived[message_id] for message_id in ids) >= len(ids) // 4)
-    await platform.kill()
-    acked_before = len(platform.acked)
-    arrived_before = sum(platform.arrived[message_id] for message_id in ids)
-    await platform.start_gateway()
-    for message in second:  # deliver unacknowledged messages again
-        if message["id"] not in platform.acked:
-            platform.deliver(message)
-    await settled(platform, lambda: all(platform.arrived[message["id"]] for message in second), 20.0)
+    memory, used = await platform.measure_usage()
     await platform.end()
-    print("killed (-9) in the middle and restarted")
-    print(f"  acknowledged, answered before the kill  {acked_before:,}, {arrived_before:,}")
-    return report(work, platform, [*first, *steady, *second])
+    return {
+        "answered messages per second": len(messages) / seconds,
+        "CPU ms per answered message": 1000 * (used - before) / len(messages),
+        "memory MB": memory / 1024,
+        **check_store(work, platform, messages),
+    }
 
 
-def report(work: Path, platform: Platform, messages: list[dict[str, Any]]) -> int:
-    os.environ["HERMES_HOME"] = str(work / "home")
-    from hermes.db.session_db import SessionDB
+async def run_steady(arguments: argparse.Namespace, work: Path, tree: Path) -> Figures:
+    """A hundred messages per second."""
+    platform = Platform(work, tree)
+    await platform.open()
+    await platform.start_gateway()
+    messages = messages_of(arguments.steady, 1, "s")
+    began = monotonic()
+    for number, message in enumerate(messages):
+        platform.deliver(message)
+        await asyncio.sleep(max(0.0, began + (number + 1) / 100 - monotonic()))
+    await settled(platform, lambda: all(platform.arrived[message["id"]] for message in messages))
+    await platform.end()
+    taken = list(platform.acked.values())
+    return {
+        "receipt to stored, p50 ms": 1000 * percentile(taken, 0.5),
+        "receipt to stored, p99 ms": 1000 * percentile(taken, 0.99),
+        **check_store(work, platform, messages),
+    }
+
+
+async def run_many(arguments: argparse.Namespace, work: Path, tree: Path) -> Figures:
+    """One message of very many chats at once, and SIGTERM while most of them wait."""
+    platform = Platform(work, tree)
+    await platform.open()
+    await platform.start_gateway()
+    messages = messages_of(arguments.many, 1, "m")
+    began = monotonic()
+    for message in messages:
+        platform.deliver(message)
+    await settled(platform, lambda: len(platform.acked) >= len(messages), 200.0)
+    stored = [at - began for at in platform.acked_at.values()]
+    answered = sum(platform.arrived.values())
+    memory, _ = await platform.measure_usage()
+    ended = await platform.end()
+    await platform.start_gateway()
+    platform.deliver_unacknowledged(messages)
+    await settled(platform, lambda: sum(platform.arrived.values()) >= len(messages))
+    await platform.end()
+    first = (platform.first_answer_at or float("nan")) - began
+    return {
+        "first answer after s": first,
+        "stored p99 s": percentile(stored, 0.99),
+        "answered when all were stored": answered,
+        "memory MB": memory / 1024,
+        "SIGTERM s": ended,
+        **check_store(work, platform, messages),
+    }
+
+
+async def run_start(arguments: argparse.Namespace, work: Path, tree: Path) -> Figures:
+    """A start with a full outbox."""
+    platform = Platform(work, tree)
+    await platform.open()
+    await platform.fill_outbox(arguments.outbox)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        platform.health_port = free.getsockname()[1]
+    began = monotonic()
+    await platform.start_gateway(wait=False)
+
+    async def wait_for_health() -> float:
+        url = f"http://127.0.0.1:{platform.health_port}/healthz"
+        while True:
+            try:
+                await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=5).read())
+                return monotonic() - began
+            except urllib.error.HTTPError:
+                return monotonic() - began
+            except OSError:
+                await asyncio.sleep(0.05)
+
+    healthy = asyncio.create_task(wait_for_health())
+    try:
+        async with asyncio.timeout(200):
+            await platform.connected.wait()
+            connected = monotonic() - began
+            health = await healthy
+    except TimeoutError:
+        connected = health = float("inf")
+    sent = sum(platform.arrived.values())
+    await asyncio.sleep(3)
+    sent = sum(platform.arrived.values()) - sent
+    ended = await platform.end()
+    twice = sum(count > 1 for count in platform.arrived.values())
+    return {
+        "polling after s": connected,
+        "/healthz after s": health,
+        "sent per second": sent / 3,
+        "SIGTERM s": ended,
+        "delivered twice": twice,
+    }
+
+
+async def run_kill(arguments: argparse.Namespace, work: Path, tree: Path) -> Figures:
+    """`kill -9` while answers are being sent, and a restart."""
+    platform = Platform(work, tree, seconds=0.3)
+    await platform.open()
+    await platform.start_gateway()
+    messages = messages_of(arguments.killed, 1, "k")
+    for message in messages:
+        platform.deliver(message)
+    await settled(platform, lambda: sum(platform.arrived.values()) >= len(messages) // 4)
+    await platform.kill()
+    await platform.start_gateway()
+    platform.deliver_unacknowledged(messages)
+    await settled(platform, lambda: all(platform.arrived[message["id"]] for message in messages), 8.0)
+    await platform.end()
+    without = sum(not platform.arrived[message["id"]] for message in messages)
+    return {"without their answer": without, **check_store(work, platform, messages)}
+
+
+SCENARIOS: dict[str, Callable[[argparse.Namespace, Path, Path], Awaitable[Figures]]] = {
+    "crowd": run_crowd,
+    "steady": run_steady,
+    "many": run_many,
+    "start": run_start,
+    "kill": run_kill,
+}
+
+
+def check_store(work: Path, platform: Platform, messages: list[dict[str, Any]]) -> Figures:
+    """Compare what was sent, stored and delivered."""
+    import apsw
 
     with_mark: Counter[str] = Counter()
     answers: Counter[str] = Counter()
-    db = SessionDB(read_only=True)
-    for mark, count in db.raw().execute(
+    store = apsw.Connection(str(work / "home" / "state.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    for mark, count in store.execute(
         "SELECT platform_message_id, count(*) FROM messages WHERE role = 'user' GROUP BY 1"
     ):
         with_mark[mark] += count
-    for text, count in db.raw().execute(
+    for text, count in store.execute(
         "SELECT content, count(*) FROM messages WHERE role = 'assistant' GROUP BY 1"
     ):
         answers[text.removeprefix("answer to ")] += count
     unknown = {
         json.loads(row[0])["text"].removeprefix("answer to ")
-        for row in db.raw().execute("SELECT payload_json FROM outbox WHERE state = 'unknown'")
+        for row in store.execute("SELECT payload_json FROM outbox WHERE state = 'unknown'")
     }
+    store.close()
     ids = [message["id"] for message in messages]
-    lost = [message_id for message_id in ids if not with_mark[message_id]]
-    twice = [message_id for message_id in ids if with_mark[message_id] > 1 or answers[message_id] > 1]
-    unanswered = [
-        message_id for message_id in ids if not platform.arrived[message_id] and message_id not in unknown
-    ]
-    delivered_twice = [message_id for message_id in ids if platform.arrived[message_id] > 1]
-    print(f"  lost                     {len(lost):>8,}")
-    print(f"  processed twice          {len(twice):>8,}")
-    print(f"  delivery unknown         {len(unknown):>8,}  (notices sent: {platform.notices:,})")
-    print(f"  otherwise unanswered     {len(unanswered):>8,}")
-    print(f"  delivered twice          {len(delivered_twice):>8,}")
-    db.close()
-    return 1 if lost or twice or unanswered or delivered_twice else 0
+    return {
+        "lost": sum(not with_mark[name] for name in ids),
+        "processed twice": sum(with_mark[name] > 1 or answers[name] > 1 for name in ids),
+        "delivery unknown": len(unknown),
+        "unanswered": sum(not platform.arrived[name] and name not in unknown for name in ids),
+        "delivered twice": sum(platform.arrived[name] > 1 for name in ids),
+    }
+
+
+async def run_scenario(name: str, arguments: argparse.Namespace, tree: Path) -> Figures:
+    work = Path(tempfile.mkdtemp(prefix="hermes-gateway-", dir=arguments.work))
+    try:
+        return await SCENARIOS[name](arguments, work, tree)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+async def measure(arguments: argparse.Namespace) -> int:
+    trees = {"base": arguments.base.resolve()} if arguments.base else {}
+    trees["ours"] = ROOT
+    has_failed = False
+    for name in arguments.only.split(","):
+        figures = {label: await run_scenario(name, arguments, tree) for label, tree in trees.items()}
+        print(f"{name}: {(SCENARIOS[name].__doc__ or '').splitlines()[0]}")
+        for figure, value in figures["ours"].items():
+            line = f"  {figure:<32} {value:>10,.1f}"
+            if "base" in figures:
+                before = figures["base"].get(figure, float("nan"))
+                ratio = f"{value / before:>8.2f}x" if before else ""
+                line = f"  {figure:<32} {before:>10,.1f} {value:>10,.1f} {ratio}"
+            print(line, flush=True)
+        has_failed = has_failed or any(figures["ours"].get(problem) for problem in PROBLEMS)
+    return 1 if has_failed else 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--chats", type=int, default=1000)
-    parser.add_argument("--messages", type=int, default=4)
-    parser.add_argument("--work", type=Path)
+    parser.add_argument("--base", type=Path, help="another checkout, to compare with")
+    parser.add_argument("--only", default=",".join(SCENARIOS), help="the scenarios to run")
+    parser.add_argument("--chats", type=int, default=1000, help="chats of `crowd`")
+    parser.add_argument("--messages", type=int, default=4, help="messages of each chat of `crowd`")
+    parser.add_argument("--steady", type=int, default=1000, help="messages of `steady`")
+    parser.add_argument("--many", type=int, default=10_000, help="chats of `many`")
+    parser.add_argument("--outbox", type=int, default=20_000, help="messages in the outbox of `start`")
+    parser.add_argument("--killed", type=int, default=500, help="chats of `kill`")
+    parser.add_argument("--work", type=Path, help="a folder for the temporary homes")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--fill", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        asyncio.run(serve(arguments.serve))
+        asyncio.run(serve(*json.loads(arguments.serve)))
         return 0
-    work = arguments.work or Path(tempfile.mkdtemp(prefix="hermes-gateway-"))
-    try:
-        return asyncio.run(measure(arguments, work))
-    finally:
-        if arguments.work is None:
-            shutil.rmtree(work, ignore_errors=True)
+    if arguments.fill:
+        fill_outbox(arguments.fill)
+        return 0
+    return asyncio.run(measure(arguments))
 
 
 if __name__ == "__main__":

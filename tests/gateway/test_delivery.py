@@ -62,7 +62,7 @@ async def test_what_was_not_handed_over_when_the_gateway_ended_is_sent_by_the_ne
         news = OutgoingMessage(ANN, "news")
         gateway.db.outbox.enqueue(key, "telegram", news.to_dict(), "news")
         with another_program(HOLDS_THE_LOCK, "") as release:
-            gateway.app.delivery.wake(key)
+            gateway.app.delivery.wake(key, "telegram")
             ending = asyncio.create_task(gateway.restart())
             await asyncio.sleep(0.5)  # longer than the time limit for deliveries at the end
             await asyncio.to_thread(release)
@@ -226,13 +226,7 @@ async def test_what_is_for_a_platform_that_is_not_connected_waits_and_hurts_nobo
         gateway.db.outbox.enqueue("agent:main:matrix:dm:!a", "matrix", letter, "once")
         await gateway.restart()
 
-        def waits() -> float:
-            (entry,) = [one for one in gateway.db.outbox.list_waiting() if one.platform == "matrix"]
-            return 0.0 if entry.error is None else entry.changed_at
-
-        await gateway.until(waits)
-        tried = waits()
-        gateway.app.delivery.retry_now("telegram")
         await gateway.says(ANN, "hello")
         await gateway.until(lambda: gateway.heard(ANN) == ["you said: hello"])
-        assert waits() == tried
+        (entry,) = [one for one in gateway.db.outbox.list_waiting() if one.platform == "matrix"]
+        assert entry.state == "queued"

@@ -20,7 +20,7 @@ from hermes.gateway.adapter import (
     Unreachable,
 )
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.outbound.streaming import FIRST_AFTER, TYPING_EVERY, LiveMessage
+from hermes.gateway.outbound.streaming import FIRST_AFTER, TYPING_AFTER, TYPING_EVERY, LiveMessage
 from tests.gateway.fake_adapter import FakeAdapter
 from tests.gateway.simulated_time import simulated
 
@@ -189,17 +189,27 @@ def test_without_edits_there_is_only_a_sign_that_somebody_types(can: Capabilitie
     assert run_answer(adapter, a_long_answer, stream=stream) is None
     assert {call.verb for call in adapter.calls} == {"typing"}
     times = [call.at for call in adapter.calls_of("typing")]
-    assert times == pytest.approx([0, TYPING_EVERY, 2 * TYPING_EVERY], abs=0.01)
+    assert times == pytest.approx([TYPING_AFTER + number * TYPING_EVERY for number in range(3)], abs=0.01)
 
 
 def test_typing_is_shown_before_the_first_word() -> None:
     async def answer(live: LiveMessage) -> None:
         await live.begin()
-        await asyncio.sleep(TYPING_EVERY + 1)
+        await asyncio.sleep(TYPING_AFTER + TYPING_EVERY + 1)
 
     adapter = FakeAdapter(can=EDITS)
     assert run_answer(adapter, answer) is None
     assert len(adapter.calls_of("typing")) == 2
+
+
+def test_an_answer_that_comes_at_once_needs_no_typing() -> None:
+    async def answer(live: LiveMessage) -> None:
+        await live.begin()
+        await asyncio.sleep(TYPING_AFTER / 2)
+
+    adapter = FakeAdapter(can=EDITS)
+    assert run_answer(adapter, answer) is None
+    assert not adapter.calls
 
 
 def test_a_platform_that_has_too_much_is_left_in_peace_and_asked_less_often() -> None:
@@ -274,11 +284,10 @@ def test_a_slow_platform_does_not_hold_up_the_answer_and_is_waited_for_at_the_en
         await a_long_answer(live)
         assert asyncio.get_running_loop().time() - started == pytest.approx(10, abs=0.1)
 
-    adapter = FakeAdapter(can=EDITS, slow=60)
-    assert run_answer(adapter, answer) is None  # still in `typing`: the first word was never sent
-    adapter = FakeAdapter(can=EDITS, slow=3)
-    assert run_answer(adapter, answer) == "m1"
-    assert len(adapter.calls_of("send")) == 1
+    for slow in (60, 3):
+        adapter = FakeAdapter(can=EDITS, slow=slow)
+        assert run_answer(adapter, answer) == "m1"
+        assert len(adapter.calls_of("send")) == 1
 
 
 def test_a_preview_that_is_on_its_way_at_the_end_is_the_one_to_replace() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from hermes.agent.events import Counted
+from hermes.agent.models.call_limit import take_call_slot
 from hermes.agent.models.model import (
     Answering,
     Finished,
@@ -58,7 +59,7 @@ async def ask(
     used, answering = Used(), model
     stream = model.stream(Request(messages, (), max_tokens, temperature))
     try:
-        async with asyncio.timeout(seconds):
+        async with take_call_slot(), asyncio.timeout(seconds):
             async for piece in stream:
                 match piece:
                     case Text(piece_text):

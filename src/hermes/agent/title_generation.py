@@ -18,6 +18,7 @@ from hermes.agent.auxiliary import account_call, ask
 from hermes.agent.context.boundaries import is_summary
 from hermes.agent.models.model import Model, ModelError, Price
 from hermes.agent.prompt.participants import strip_mark
+from hermes.db.store_queue import call_store_early
 from hermes.logs import get_logger
 from hermes.message_content import read_text
 from hermes.recall.tool.prompt_safety import fence_text
@@ -56,15 +57,17 @@ YOUNG = 2
 
 async def make_title_while_young(
     store: AnyStore, session_id: str, make: Callable[[AnyStore, str], Awaitable[str | None]]
-) -> None:
+) -> bool:
     """Make a title for a conversation that has just begun, if it has no title. Errors of the store and of the
-    model are ignored."""
+    model are ignored. Return whether the conversation needs no further attempt."""
     with suppress(errors.HermesError):
-        if await asyncio.to_thread(store.get_session_title, session_id) is not None:
-            return
-        prompts = await asyncio.to_thread(store.list_recent_user_messages, session_id, YOUNG + 1)
-        if len(prompts) <= YOUNG:
-            await make(store, session_id)
+        if await call_store_early(store.get_session_title, session_id) is not None:
+            return True
+        prompts = await call_store_early(store.list_recent_user_messages, session_id, YOUNG + 1)
+        if len(prompts) > YOUNG:
+            return True
+        return await make(store, session_id) is not None
+    return False
 
 
 class Exchange(NamedTuple):
@@ -104,17 +107,17 @@ class TitleMaker:
         If the task is cancelled, the title is made from the words of the first message.
         """
         try:
-            begun = await asyncio.to_thread(self._read_beginning, session_id)
+            begun = await call_store_early(self._read_beginning, session_id)
             if begun is None:
                 return None
-            if self._model is not None and not await asyncio.to_thread(self._claim, session_id):
+            if self._model is not None and not await call_store_early(self._claim, session_id):
                 return None  # an earlier turn or another process is already making one
             try:
                 title = await self._ask_model(session_id, begun)
             except asyncio.CancelledError:
                 self._keep(session_id, make_title_from_words(begun.prompt))
                 raise
-            return await asyncio.to_thread(
+            return await call_store_early(
                 self._keep, session_id, title or make_title_from_words(begun.prompt)
             )
         except errors.HermesError as problem:
@@ -150,7 +153,7 @@ class TitleMaker:
             return ""
         call, _ = account_call(answered.model, answered.used, self._price)
         try:
-            await asyncio.to_thread(lambda: self._db.record_usage(session_id, **call))
+            await call_store_early(lambda: self._db.record_usage(session_id, **call))
         except errors.StoreError as problem:
             log.warning("the usage of a title for session %s was not recorded: %s", session_id, problem)
         return clean_title(answered.text)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from hermes import clock, errors
 from hermes.agent.events import NotStored, Stored
+from hermes.db.store_queue import call_store, call_store_early
 from hermes.message_content import PARTIAL, make_prompt_preview
 from hermes.store.content import from_json
 from hermes.store.sessions.sessions import new_session_id
@@ -143,11 +144,13 @@ class StoredRecord:
         try:
             if not self._exists:
                 await self._create()
+            # Somebody outside hears of the answer, so it must be on disk.
+            call = call_store if role == "assistant" else call_store_early
             try:
-                message_id = await asyncio.to_thread(self._append, row)
+                message_id = await call(self._append, row)
             except errors.UnknownSession:
                 await self._replace_session(role)
-                message_id = await asyncio.to_thread(self._append, row)
+                message_id = await call(self._append, row)
         except errors.LeaseLost:
             raise
         except errors.StoreError as problem:
@@ -163,13 +166,13 @@ class StoredRecord:
             return
         row = {"role": "assistant", **fields, "finish_reason": PARTIAL, "replaces": self._partial_id}
         with suppress(errors.StoreError):  # storing the whole answer reports the error
-            self._partial_id = await asyncio.to_thread(self._append, row)
+            self._partial_id = await call_store_early(self._append, row)
 
     async def drop_partial(self) -> None:
         message_id, self._partial_id = self._partial_id, None
         if message_id is not None:
             with suppress(errors.StoreError):
-                await asyncio.to_thread(
+                await call_store_early(
                     lambda: self.db.drop_partial(self._id, message_id, lease_epoch=self.epoch)
                 )
 
@@ -189,16 +192,16 @@ class StoredRecord:
         else:
             self._id = await self._make_session()
             if self._prompt is not None:
-                await asyncio.to_thread(self.db.update_system_prompt, self._id, self._prompt)
+                await call_store_early(self.db.update_system_prompt, self._id, self._prompt)
             await self.hold()
         for row in rows:
-            await asyncio.to_thread(self._append, row)
+            await call_store_early(self._append, row)
 
     async def context(self) -> list[Row]:
         if not self._exists:
             return list(self._unsaved)
         try:
-            rows = await asyncio.to_thread(self.db.get_context, self._id)
+            rows = await call_store_early(self.db.get_context, self._id)
         except errors.StoreError:
             if not self._unsaved:
                 raise
@@ -210,7 +213,7 @@ class StoredRecord:
 
     async def system_prompt(self) -> str | None:
         if self._prompt is None and self._exists:
-            session = await asyncio.to_thread(self.db.get_session, self._id)
+            session = await call_store_early(self.db.get_session, self._id)
             self._prompt = None if session is None else session["system_prompt"]
             self._config = _read_config(session)
         return self._prompt
@@ -218,26 +221,26 @@ class StoredRecord:
     async def keep_prompt(self, text: str) -> None:
         self._prompt = text
         if self._exists:
-            await asyncio.to_thread(self.db.update_system_prompt, self._id, text)
+            await call_store_early(self.db.update_system_prompt, self._id, text)
 
     async def keep_model_config(self, config: Mapping[str, Any]) -> None:
         if not self._exists:
             return
         if self._config is None:
-            session = await asyncio.to_thread(self.db.get_session, self._id)
+            session = await call_store_early(self.db.get_session, self._id)
             self._config = _read_config(session)
         merged = {**self._config, **config}
         if merged == self._config or "imported" in self._config:
             return
         try:
-            await asyncio.to_thread(self.db.set_session_model_config, self._id, merged)
+            await call_store_early(self.db.set_session_model_config, self._id, merged)
         except errors.StoreError:
             return  # the next turn tries again
         self._config = merged
 
     async def count(self, **call: Any) -> None:
         if self._exists:
-            await asyncio.to_thread(lambda: self.db.record_usage(self._id, **call))
+            await call_store_early(lambda: self.db.record_usage(self._id, **call))
 
     async def move(self, session_id: str) -> None:
         """Continue in another session of the same conversation. The lease is kept, because it covers the
@@ -247,7 +250,7 @@ class StoredRecord:
     async def continue_with(
         self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str
     ) -> None:
-        child = await asyncio.to_thread(
+        child = await call_store_early(
             lambda: self.db.begin_continuation(
                 self._id, summary, carried, head=head, lease_epoch=self.epoch, system_prompt=prompt
             )
@@ -255,7 +258,7 @@ class StoredRecord:
         await self.move(child)
 
     async def catch_up(self) -> None:
-        await self.move(await asyncio.to_thread(self.db.get_compression_tip, self._id))
+        await self.move(await call_store_early(self.db.get_compression_tip, self._id))
 
     # ---------------------------------------------------------------- lease
 
@@ -265,12 +268,12 @@ class StoredRecord:
         if not self._exists or self.lease is not None:
             return
         ask = self.db.leases.take_over if take_over else self.db.leases.acquire
-        taking = asyncio.ensure_future(asyncio.to_thread(ask, self._id, self._surface, LEASE_S))
+        taking = asyncio.ensure_future(call_store_early(ask, self._id, self._surface, LEASE_S))
         try:
             self.lease = await asyncio.shield(taking)
         except asyncio.CancelledError:  # the thread takes the lease all the same
             with suppress(errors.StoreError):
-                await asyncio.to_thread(self.db.leases.release, await taking)
+                await call_store_early(self.db.leases.release, await taking)
             raise
         self._renewing = asyncio.create_task(self._keep_renewing())
 
@@ -282,17 +285,17 @@ class StoredRecord:
         lease, self.lease = self.lease, None
         if lease is not None:
             try:
-                await asyncio.to_thread(self.db.leases.release, lease)
+                await call_store_early(self.db.leases.release, lease)
             except errors.StoreError:  # the lease expires by itself
                 pass
 
     async def _create(self) -> None:
         db = cast("SessionDB", self.db)  # a scoped store has only existing sessions
-        if not await asyncio.to_thread(self._create_after, db):
-            await asyncio.to_thread(lambda: db.create_session(self._id, self._source, **self._new))
+        if not await call_store_early(self._create_after, db):
+            await call_store_early(lambda: db.create_session(self._id, self._source, **self._new))
         self._exists, self.previous_id = True, None
         if self._prompt is not None:
-            await asyncio.to_thread(self.db.update_system_prompt, self._id, self._prompt)
+            await call_store_early(self.db.update_system_prompt, self._id, self._prompt)
         await self.hold()
 
     def _create_after(self, db: SessionDB) -> bool:
@@ -317,7 +320,7 @@ class StoredRecord:
         while self.lease is not None:
             await asyncio.sleep(RENEW_S)
             try:
-                self.lease = await asyncio.to_thread(self.db.leases.renew, self.lease, LEASE_S)
+                self.lease = await call_store_early(self.db.leases.renew, self.lease, LEASE_S)
             except errors.LeaseLost:
                 return  # the next message raises LeaseLost
             except errors.StoreError:

@@ -30,6 +30,7 @@ from hermes.agent.events import (
     ToolStarted,
 )
 from hermes.agent.models import model as models
+from hermes.agent.models.call_limit import take_call_slot
 from hermes.agent.models.finish_reasons import explain_reason
 from hermes.agent.models.model import Model, ModelError, Price, Request
 from hermes.agent.models.replay import replay
@@ -189,12 +190,13 @@ class Turn:
 
     async def _ask(self, last: bool) -> ModelAnswer:
         """Return an answer of the model after storing it. If the answer is empty, request it once more."""
-        if self._compressor is not None and await self._compressor.is_due(
-            await self._record.context(), self._used
-        ):
+        rows: Sequence[dict[str, Any]] | None = await self._record.context()
+        if self._compressor is not None and await self._compressor.is_due(rows or (), self._used):
             await self._make_room(self._compressor, overflow=False)
+            rows = None
         for _ in range(2):
-            answer = await self._request_within_context(last)
+            answer = await self._request_within_context(last, rows)
+            rows = None
             if not answer.must_be_repeated:
                 self._used = answer.used
                 if (message := answer.to_message()) is not None:
@@ -203,11 +205,11 @@ class Turn:
                 return answer
         raise ModelError(f"{self._model.name} returned an empty answer twice")
 
-    async def _request_within_context(self, last: bool) -> ModelAnswer:
+    async def _request_within_context(self, last: bool, rows: Sequence[dict[str, Any]] | None) -> ModelAnswer:
         """Request an answer. If the model rejects the request because the context is too large, compress the
-        context and request once more."""
+        context and request once more. `rows` is the context; None if it must be read."""
         try:
-            return await self._request(last)
+            return await self._request(last, rows)
         except models.ContextOverflow:
             if self._compressor is None:
                 raise
@@ -217,24 +219,28 @@ class Turn:
                 raise
         return await self._request(last)
 
-    async def _request(self, last: bool) -> ModelAnswer:
+    async def _request(self, last: bool, rows: Sequence[dict[str, Any]] | None = None) -> ModelAnswer:
         """Stream one answer until it ends or the turn is stopped. In the last step, the model gets no tools
         and is told to answer now."""
-        messages = replay(await self._read_rows(), await self._record.system_prompt())
+        messages = replay(await self._read_rows(rows), await self._record.system_prompt())
         if last:
             messages.append({"role": "user", "content": LAST_STEP})
         tools = [] if last else [make_schema(tool) for tool in self._tools.values()]
         streamed = StreamedAnswer()
-        stream = self._model.stream(Request(messages, tools))
+        request = Request(messages, tools)
         saver = PartialSaver(self._record, streamed) if self._record.keeps_partial else nullcontext()
         async with saver:
-            await self._run_until_stopped(self._consume(stream, streamed.add))
+            await self._run_until_stopped(self._stream(request, streamed))
         await self._emit(*streamed.end())
         answer = streamed.build(stopped=self._stop.is_set())
         if answer.model is not None and answer.model.name != self._answered_by and not answer.stopped:
             self._answered_by = answer.model.name
             await self._emit(Note(FALLBACK.format(first=self._model.name, other=self._answered_by)))
         return answer
+
+    async def _stream(self, request: Request, streamed: StreamedAnswer) -> None:
+        async with take_call_slot():
+            await self._consume(self._model.stream(request), streamed.add)
 
     async def _make_room(self, compressor: Compressor, *, overflow: bool) -> None:
         events = compressor.compress(overflow=overflow)
@@ -267,8 +273,9 @@ class Turn:
                 task.cancel()
             await asyncio.gather(working, stopping, return_exceptions=True)
 
-    async def _read_rows(self) -> Sequence[dict[str, Any]]:
-        rows = await self._record.context()
+    async def _read_rows(self, rows: Sequence[dict[str, Any]] | None = None) -> Sequence[dict[str, Any]]:
+        if rows is None:
+            rows = await self._record.context()
         return rows if self._compressor is None else self._compressor.fit_rows(rows)
 
     async def _count(self, used: models.Used, model: Model) -> None:

@@ -329,6 +329,27 @@ class GatewaySection(Section, frozen=True, kw_only=True):
             make_number(0, 3_600), "how long running turns may take to finish when the gateway is stopped"
         ),
     ] = 30.0
+    turns_at_once: Annotated[
+        int,
+        Setting(
+            make_integer(1, 10_000),
+            "how many chats are answered at the same time; the others wait, and each gets one answer in turn",
+        ),
+    ] = 64
+    model_calls_at_once: Annotated[
+        int, Setting(make_integer(1, 10_000), "how many requests to models run at the same time")
+    ] = 32
+    deliveries_at_once: Annotated[
+        int,
+        Setting(
+            make_integer(1, 1_000),
+            "how many messages are sent to a platform at the same time; after a crash, the delivery of at most this"
+            " many is unknown",
+        ),
+    ] = 16
+    attachments_at_once: Annotated[
+        int, Setting(make_integer(1, 1_000), "how many attachments are fetched at the same time")
+    ] = 8
     health_host: Annotated[str, Setting(TEXT, "the address of /healthz, /readyz and /metrics")] = "127.0.0.1"
     health_port: Annotated[int, Setting(PORT, "the port of /healthz, /readyz and /metrics; 0: disabled")] = (
         8686

@@ -6,7 +6,6 @@ All surfaces use this class for their conversations. Differences between surface
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from hermes.conversation.results import NOTHING_YET, add_usage
 from hermes.conversation.session_moves import SessionMoves
 from hermes.conversation.spending_limit import LimitReached
 from hermes.conversation.surface import Surface
+from hermes.db.store_queue import call_store_early
 
 if TYPE_CHECKING:
     from hermes.agent.agent import Agent
@@ -74,7 +74,7 @@ class Conversation(SessionMoves[StoreT]):
                     agent = (await self.prepare()).agent
                     if content is not None:
                         await check_message(agent, content)
-                    await asyncio.to_thread(self._begin_work)
+                    await call_store_early(self._begin_work)
                     self.turn = self._make_turn(agent, content)
                 except errors.HermesError as problem:
                     if not self.surface.stores_unanswered:
@@ -108,7 +108,7 @@ class Conversation(SessionMoves[StoreT]):
         """Raise `LimitReached` if the person may not use the model now."""
         limit = self.scope.limit
         if limit is not None:
-            await asyncio.to_thread(limit.check, self.store, self.scope.owner)
+            await call_store_early(limit.check, self.store, self.scope.owner)
 
     def _begin_work(self) -> None:
         """Reopen the session if it was ended. Store its working directory and git branch if the conversation
@@ -135,7 +135,7 @@ class Conversation(SessionMoves[StoreT]):
                 with suppress(errors.StoreError):  # the lease was not available when the session was entered
                     await self.record.hold()
             case Stored(_, "user") if self.queued_title is not None:
-                return Note(await asyncio.to_thread(self._apply_title))
+                return Note(await call_store_early(self._apply_title))
             case Counted():
                 self.total, self.last_turn = add_usage(self.total, event), add_usage(self.last_turn, event)
             case Moved():

@@ -6,7 +6,6 @@ nothing in the store. A chat of a platform is the exception: it is always in a s
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -18,6 +17,7 @@ from hermes.conversation.agents import AgentScope, LiveRecord
 from hermes.conversation.model_choice import ModelSelector
 from hermes.conversation.results import RewindResult
 from hermes.conversation.surface import Surface
+from hermes.db.store_queue import call_store_early
 from hermes.store.processes import identify_process
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class LiveSession(Generic[StoreT]):
         if record.lease is not None:
             if record.session_id == session_id:
                 return record
-            root = await asyncio.to_thread(self.store.get_conversation_root, session_id)
+            root = await call_store_early(self.store.get_conversation_root, session_id)
             if root == record.lease.conversation_id:
                 return record
         record = self._make_record(session_id)
@@ -161,7 +161,7 @@ class LiveSession(Generic[StoreT]):
 
     async def check_free(self, session_id: str) -> None:
         """Raise `LeaseHeld` if another process or surface works in a session."""
-        lease = await asyncio.to_thread(self.store.leases.find_holder, session_id)
+        lease = await call_store_early(self.store.leases.find_holder, session_id)
         if lease is not None and lease.holder != (*identify_process(), self.surface.name):
             raise errors.LeaseHeld(f"session {session_id!r} is in use", lease)
 
@@ -221,14 +221,14 @@ class LiveSession(Generic[StoreT]):
             return self.record.list_prompts(limit)
         if not self.exists:
             return []
-        return await asyncio.to_thread(self.store.list_recent_user_messages, self.session_id, limit)
+        return await call_store_early(self.store.list_recent_user_messages, self.session_id, limit)
 
     async def take_back(self, message_id: int) -> RewindResult:
         """Rewind to just before a message of the person."""
         if isinstance(self.record, IncognitoRecord):
             taken = self.record.rewind(message_id)
             return RewindResult(len(taken), taken[0]["content"])
-        done = await asyncio.to_thread(
+        done = await call_store_early(
             lambda: self.store.rewind_to_message(self.session_id, message_id, lease_epoch=self.epoch)
         )
         return RewindResult(done["rewound_count"], done["target_message"]["content"])
@@ -239,6 +239,6 @@ class LiveSession(Generic[StoreT]):
             return self.record.restore_rewound()
         if not self.exists:
             return 0
-        return await asyncio.to_thread(
+        return await call_store_early(
             lambda: self.store.restore_last_rewind(self.session_id, lease_epoch=self.epoch)
         )

@@ -7,7 +7,7 @@ transcripts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from hermes.conversation.surface import Surface
 
 if TYPE_CHECKING:
     from hermes.conversation.file_restore import FileRestorer
+    from hermes.db.session_db import AnyStore
 
 SAVING_S = 60.0
 
@@ -40,6 +41,8 @@ class SessionAgent(LiveSession[StoreT]):
         self._agents = agents
         self._prepared: PreparedAgent | None = None
         self._background = BackgroundTasks()
+        self._titled: str | None = None
+        """The session that needs no attempt to make a title any more."""
         self._in_memory: dict[str, LiveRecord] = {}
         """Incognito conversations that the person left, by session id."""
         super().__init__(store, scope, surface, models)
@@ -140,11 +143,18 @@ class SessionAgent(LiveSession[StoreT]):
         return False
 
     def _schedule_title(self) -> None:
-        make = self.parts.make_title
-        if make is not None and self.exists:
-            from hermes.agent.title_generation import make_title_while_young
+        if self.exists and self.session_id != self._titled:
+            make = self.parts.make_title
+            if make is not None:
+                self._background.start(self._make_title(self.session_id, make))
 
-            self._background.start(make_title_while_young(self.store, self.session_id, make))
+    async def _make_title(
+        self, session_id: str, make: Callable[[AnyStore, str], Awaitable[str | None]]
+    ) -> None:
+        from hermes.agent.title_generation import make_title_while_young
+
+        if await make_title_while_young(self.store, session_id, make):
+            self._titled = session_id
 
     async def _transcribe(self, record: LiveRecord) -> None:
         transcribe = self.parts.transcribe

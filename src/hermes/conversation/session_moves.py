@@ -7,7 +7,6 @@ move is processed.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from hermes.conversation import working_directory
 from hermes.conversation.agents import LiveRecord, PreparedAgent
 from hermes.conversation.live_session import Row, StoreT
 from hermes.conversation.session_agent import SessionAgent
+from hermes.db.store_queue import call_store
 
 if TYPE_CHECKING:
     from hermes.db.scoped_store import ScopedStore
@@ -64,7 +64,7 @@ class SessionMoves(SessionAgent[StoreT]):
     async def start_afresh(self, reason: str, title: str | None = None) -> str:
         """End the session and continue in a new one that is linked to it. Return the new session's id."""
         old, epoch, key = self.session_id, self.epoch, self._get_session_key()
-        child = await asyncio.to_thread(
+        child = await call_store(
             lambda: self.store.reset(old, reason=reason, lease_epoch=epoch, session_key=key, title=title)
         )
         await self._enter_child(child)
@@ -87,12 +87,12 @@ class SessionMoves(SessionAgent[StoreT]):
             previous = self.previous_id
             if previous is None:
                 return None
-            return await self.switch_to(await asyncio.to_thread(self.store.get_compression_tip, previous))
+            return await self.switch_to(await call_store(self.store.get_compression_tip, previous))
         undone, epoch = self.session_id, self.epoch
-        row = await asyncio.to_thread(self.store.get_session, undone)
+        row = await call_store(self.store.get_session, undone)
         if row is None or row["relation"] != "reset" or row["parent_session_id"] is None:
             return None
-        previous = await asyncio.to_thread(self.store.get_compression_tip, row["parent_session_id"])
+        previous = await call_store(self.store.get_compression_tip, row["parent_session_id"])
         try:
             await self._move(previous, lambda: self.store.undo_reset(undone, lease_epoch=epoch))
         except errors.InvalidArgument:
@@ -108,7 +108,7 @@ class SessionMoves(SessionAgent[StoreT]):
         If `reopen` is False (terminals only), a session that was ended is reopened when the next message is
         written, not now.
         """
-        row = await asyncio.to_thread(self.store.get_session, session_id)
+        row = await call_store(self.store.get_session, session_id)
         if row is None:
             raise _build_unknown(session_id)
         if self.surface.route is not None:
@@ -127,7 +127,7 @@ class SessionMoves(SessionAgent[StoreT]):
         self.scope = self.scope._replace(cwd=where.cwd)
         self._is_elsewhere = str(where.cwd) != row["cwd"]
         if reopen:
-            await asyncio.to_thread(self._reopen)
+            await call_store(self._reopen)
             self._open = True
         if self.models is not None:
             self.models.restore(row)
@@ -154,7 +154,7 @@ class SessionMoves(SessionAgent[StoreT]):
         """
         record = await self._hold_session(session_id)
         try:
-            live = await asyncio.to_thread(change)
+            live = await call_store(change)
         except BaseException:
             if record is not self.record:
                 await record.close()
@@ -171,7 +171,7 @@ class SessionMoves(SessionAgent[StoreT]):
         except errors.LeaseHeld:
             raise
         except errors.StoreError as problem:
-            if await asyncio.to_thread(self.store.leases.find_holder, record.session_id) is not None:
+            if await call_store(self.store.leases.find_holder, record.session_id) is not None:
                 raise  # another process may work in it
             return f"The store cannot be written now: {problem}"
         return None
@@ -183,7 +183,7 @@ class SessionMoves(SessionAgent[StoreT]):
             await self._leave_in_memory(self.record.copy())
             return self.session_id
         old, epoch, key = self.session_id, self.epoch, self._get_session_key()
-        child = await asyncio.to_thread(
+        child = await call_store(
             lambda: self.store.branch(old, lease_epoch=epoch, session_key=key, title=title)
         )
         await self._enter_child(child)
@@ -192,7 +192,7 @@ class SessionMoves(SessionAgent[StoreT]):
     async def branch_off(self, session_id: str) -> str:
         """Continue in a branch of the session `session_id`, which another process keeps working in. Return
         the branch's id."""
-        child = await asyncio.to_thread(lambda: self.store.branch(session_id, end_parent=False))
+        child = await call_store(lambda: self.store.branch(session_id, end_parent=False))
         record = self._make_record(child)
         await record.hold()
         self._end_later("resumed_other")
@@ -224,7 +224,7 @@ class SessionMoves(SessionAgent[StoreT]):
         """If the session was deleted or trashed, begin a new one and return the id of the old one. Otherwise
         return None."""
         record, old = self.record, self.session_id
-        if not record.exists or await asyncio.to_thread(self.store.get_session, old) is not None:
+        if not record.exists or await call_store(self.store.get_session, old) is not None:
             return None
         await record.close()
         self._set_record(self._make_record())
@@ -251,7 +251,7 @@ class SessionMoves(SessionAgent[StoreT]):
         finally:
             if reason is not None and record.exists:
                 with suppress(errors.StoreError):
-                    await asyncio.to_thread(self.store.end_session, record.session_id, reason)
+                    await call_store(self.store.end_session, record.session_id, reason)
             await self._transcribe(record)
             await record.close()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -39,7 +40,7 @@ from hermes.store.sessions.titles import Titles
 
 if TYPE_CHECKING:
     from hermes.db.scoped_store import ScopedStore
-    from hermes.store.engine import Access
+    from hermes.store.engine import Access, DeferredWrites
     from hermes.store.findings import Diagnosis
     from hermes.store.people import Principal
     from hermes.store.reports.statistics import Statistics
@@ -481,6 +482,15 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         """Run `work` with a raw connection in one transaction."""
         with self._lock:
             return self._engine.write_raw(work)
+
+    def defer_sync(self) -> AbstractContextManager[DeferredWrites]:
+        """Return a context in which the writes of this thread return before they are on disk. Call `sync`
+        before you acknowledge one of them to anybody."""
+        return self._engine.defer_sync()
+
+    def sync(self) -> None:
+        """Wait until all writes so far are on disk."""
+        self._engine.sync()
 
     def close(self) -> None:
         """Close the store. Closing it again has no effect."""

@@ -15,12 +15,14 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from hermes import clock, errors, home, secrets
 from hermes.agent import auto_maintenance
 from hermes.config.settings import read_settings
 from hermes.conversation.agents import StandardAgentProvider
+from hermes.db.store_queue import StoreQueue
 from hermes.gateway import registry
 from hermes.gateway.adapter import Adapter, AdapterError
 from hermes.gateway.context import GatewayAgents, GatewayContext
@@ -35,12 +37,14 @@ from hermes.gateway.ops import requests, service_manager
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.ops.status_file import gateway_folder, remove_status, write_status
 from hermes.gateway.outbound.delivery import Delivery
+from hermes.gateway.outbound.retry import until_stored
 from hermes.gateway.platform_connections import UP, Connections, PlatformState
 from hermes.gateway.platform_setup import make_adapters as make_adapters
 from hermes.gateway.reload import Reloader
 from hermes.gateway.sessions import handoffs, legacy_routing, reset_scheduler
 from hermes.gateway.sessions.session_lookup import SessionLookup
 from hermes.gateway.settings import GatewaySettings
+from hermes.gateway.work_limits import WorkLimits
 
 if TYPE_CHECKING:
     from hermes.agent.models.model import CallReport
@@ -49,10 +53,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STORE_THREADS = 16
-"""Number of threads for store calls. Concurrent calls share a commit, which makes each of them cheaper."""
+THREADS = 16
+"""Number of threads for files, searches and other long work. Short store calls have their own thread, see
+`db.store_queue`."""
 STATUS_EVERY_S = 5.0
 STDERR = 2
+LEAST_DRAIN_S = 1.0
+"""How long running deliveries may take to finish, even if the turns have used the whole time."""
 DONE_RETENTION_S = 7 * clock.DAY
 """How long processed messages are remembered, so that a message that is delivered again is not processed
 twice."""
@@ -88,8 +95,11 @@ class Gateway:
         if isinstance(agents, ObservedAgents):
             agents.observe_calls(metrics.count_call)
         access.on_wrong_code = lambda platform: metrics.auth_failures.add(platform, "code")
-        self.delivery = Delivery(db, self.adapters, metrics)
-        self.context = GatewayContext(db, settings, self.adapters, agents, access, metrics, self.delivery)
+        self.limits = WorkLimits(settings)
+        self.delivery = Delivery(db, self.adapters, metrics, self.limits.deliveries)
+        self.context = GatewayContext(
+            db, settings, self.adapters, agents, access, metrics, self.delivery, self.limits
+        )
         self.lookup = SessionLookup(db, settings.keying)
         self.router = Router(self.context, self.lookup)
         self.connections = Connections(self.adapters, self.router.receive, self._on_platform_state)
@@ -110,6 +120,8 @@ class Gateway:
         """Work that operators requested. It ends before anything is closed."""
         self._health: asyncio.Task[None] | None = None
         self._draining = False
+        self._store_queue: StoreQueue | None = None
+        self._resuming: asyncio.Task[None] | None = None
         for adapter in adapters.values():
             self._attach(adapter)
         self.reloader = Reloader(
@@ -132,26 +144,31 @@ class Gateway:
             adapter.attach(self.context, self.lookup)
 
     async def start(self) -> None:
-        """Resume the unfinished work of the previous process, then connect."""
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(STORE_THREADS, "store"))
+        """Connect, and answer health checks. The unfinished work of the previous process is resumed
+        meanwhile, within the same limits as new work."""
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "work"))
+        self._store_queue = StoreQueue(self.db)
         limits.set_limits(self.settings.limits, self.context.metrics.auth_failures.add)
+        self.limits.limit_model_calls()
+        self._restart_health()
         await asyncio.to_thread(
             legacy_routing.import_once, self.db, self.sessions / "sessions.json", self.settings.keying
         )
-        await self.delivery.recover()
-        chats = await self.router.resume_inbox()
-        if chats:
-            log.info("resuming the waiting messages of %d chat(s)", chats)
         self.connections.open()
+        self._resuming = asyncio.create_task(self._resume())
+        self._resuming.add_done_callback(_log_failure)
         self._start_background(reset_scheduler.watch_resets(self.context, self.router))
         self._start_background(handoffs.watch_handoffs(self.context, self.router))
         self._mirroring = [asyncio.create_task(mirror.follow(self._ending)) for mirror in self.mirrors]
         self._start_background(self._update_status())
         self._start_background(self._housekeeping())
-        self._restart_health()
         self._operate(requests.serve_requests(self._request_handlers()))
         if service_manager.get_watchdog_seconds() is not None:
             self._start_background(service_manager.feed_watchdog())
+
+    async def _resume(self) -> None:
+        """Resume the unfinished work of the previous process."""
+        await asyncio.gather(until_stored(self.delivery.recover), until_stored(self.router.resume_inbox))
 
     async def close(self) -> None:
         """Shut down in order. Unfinished work stays in the store."""
@@ -162,9 +179,13 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*operations, return_exceptions=True)
         self.router.stop_accepting()
+        if self._resuming is not None:
+            self._resuming.cancel()
+            await asyncio.gather(self._resuming, return_exceptions=True)
         await self.connections.stop_receiving()
-        await self.router.close(self.settings.drain_seconds)
-        await self.delivery.close(self.settings.drain_seconds)
+        until = monotonic() + self.settings.drain_seconds
+        await self.router.close(until - monotonic())
+        await self.delivery.close(max(LEAST_DRAIN_S, until - monotonic()))
         await self.connections.close()
         await self.context.agents.close()
         self._ending.set()
@@ -172,6 +193,8 @@ class Gateway:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        if self._store_queue is not None:
+            await self._store_queue.close()
         remove_status()
 
     def reload(self) -> None:
@@ -249,7 +272,11 @@ class Gateway:
                 waiting = await self._waiting()
                 problem = await asyncio.to_thread(self.context.access.pairing_problem)
                 await asyncio.to_thread(
-                    write, waiting_in=waiting.inbox, waiting_out=waiting.outbox, problem=problem
+                    write,
+                    waiting_in=waiting.inbox,
+                    waiting_out=waiting.outbox,
+                    problem=problem,
+                    limits=self.limits.describe(),
                 )
             # `wait_for` loses a cancellation before Python 3.12 if the event is set at that moment. The
             # gateway would then never end.

@@ -13,6 +13,7 @@ from hermes.gateway.inbound_events import Source
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.outbound.delivery import Delivery
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
+from hermes.gateway.work_limits import WorkLimits
 
 if TYPE_CHECKING:
     from hermes.agent.subagents import Subagents
@@ -41,9 +42,11 @@ class GatewayContext:
         access: AccessControl,
         metrics: GatewayMetrics,
         delivery: Delivery,
+        limits: WorkLimits,
     ) -> None:
         self.db, self.settings, self.adapters = db, settings, adapters
         self.agents, self.access, self.metrics, self.delivery = agents, access, metrics, delivery
+        self.limits = limits
         self.notify_chat_changed: Callable[[], None] = lambda: None
         """Called when a chat has changed."""
         self.approval_seconds: float = 10 * clock.MINUTE

@@ -171,6 +171,7 @@ class Reloader:
         """Put the settings in force. Nothing here can fail."""
         context, self._program = self._context, program
         context.settings = new
+        context.limits.apply(new)
         context.access.change_settings(new)
         context.approval_seconds = program.approvals.timeout_minutes * clock.MINUTE
         limits.change_limits(new.limits)

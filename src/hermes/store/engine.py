@@ -63,6 +63,15 @@ class Unreachable(Exception):
     """Raised if a table contains rows that its SQL indexes do not find. Engines report this as damage."""
 
 
+class DeferredWrites:
+    """Counts the writes within `Engine.defer_sync`."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Reader(Protocol):
     def rows(self, sql: LiteralString, *args: object) -> list[Row]: ...
     def row(self, sql: LiteralString, *args: object) -> Row | None: ...
@@ -143,6 +152,16 @@ class Engine(Access, Protocol):
     @property
     def spool_allowed(self) -> bool:
         """Whether failed writes may be spooled in plain text beside the store."""
+
+    def defer_sync(self) -> AbstractContextManager[DeferredWrites]:
+        """Return a context in which the writes of this thread return before they are on disk.
+
+        Each write is still a transaction of its own, and readers see it at once. A crash of the process loses
+        none. A power failure loses the last writes, unless `sync` was called after them.
+        """
+
+    def sync(self) -> None:
+        """Wait until all writes so far are on disk, in whichever thread they were made."""
 
     def scoped(self, owners: tuple[str, ...]) -> Scoped:
         """Return access to the rows of these owners only. All other rows can be neither read nor written

@@ -41,6 +41,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         "limits",
         "resets",
         "health",
+        "work",
     )
     add_json_option(parser, fields)
 
@@ -84,6 +85,7 @@ def _make_report(settings: GatewaySettings, running: Status | None) -> dict[str,
         "health": f"http://{settings.health_host}:{settings.health_port}/healthz"
         if settings.health_port
         else None,
+        "work": running.limits if running and running.limits else _list_work_limits(settings),
     }
 
 
@@ -146,6 +148,17 @@ def _format_queues(queues: dict[str, dict[str, int]]) -> Iterator[str]:
             yield f"  {name}: {counts}"
 
 
+def _list_work_limits(settings: GatewaySettings) -> dict[str, dict[str, int]]:
+    """Return the limits on concurrent work of a gateway that is not running."""
+    limits = {
+        "turns": settings.turns_at_once,
+        "model calls": settings.model_calls_at_once,
+        "deliveries to each platform": settings.deliveries_at_once,
+        "attachments": settings.attachments_at_once,
+    }
+    return {name: {"most": most, "in_use": 0, "waiting": 0} for name, most in limits.items()}
+
+
 def _list_names(settings: GatewaySettings, running: Status | None) -> list[str]:
     """Return the platforms that are set up here, and those that run in the gateway. The two can differ,
     because the gateway may run with other environment variables."""
@@ -200,6 +213,10 @@ def _format_report(report: dict[str, Any]) -> Iterator[str]:
             yield f"Conversations reset: {policy['told']}"
         else:
             yield f"  {name}: {policy['told']}"
+    yield "At the same time:"
+    for name, use in report["work"].items():
+        now = f" ({use['in_use']} now, {use['waiting']} waiting)" if report["running"] else ""
+        yield f"  {name}: at most {use['most']}{now}"
     if report["health"]:
         yield f"Health: {report['health']}"
 

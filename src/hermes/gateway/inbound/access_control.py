@@ -91,6 +91,11 @@ class AccessControl:
         """
         return source.chat_type == "dm" and not _has_shared_secret(source.platform) and self.is_owner(source)
 
+    def may_be_pairing(self, source: Source, text: str) -> bool:
+        """Return whether `try_pairing` must look at this message. It is False for almost every message of a
+        person who has access."""
+        return source.chat_type == "dm" and find_code(text, alone=not self.is_admitted(source)) is not None
+
     def try_pairing(self, source: Source, text: str) -> Paired | None:
         """Grant access to a person who sends a valid code in a private chat. Return None if the text is not a
         valid code.

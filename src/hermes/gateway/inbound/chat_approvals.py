@@ -21,8 +21,9 @@ from hermes.agent.events import ApprovalAsked
 from hermes.gateway import incidents
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.inbound.approval_text import format_limit, format_question, make_choices, offered_scopes
-from hermes.gateway.outbound.delivery import DEFAULT_MAX_LENGTH, OutgoingMessage
+from hermes.gateway.outbound.delivery import OutgoingMessage
 from hermes.gateway.outbound.markdown_format import format_code
+from hermes.gateway.outbound.outgoing_message import DEFAULT_MAX_LENGTH
 from hermes.gateway.outbound.retry import until_stored
 
 if TYPE_CHECKING:

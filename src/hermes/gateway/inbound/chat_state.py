@@ -3,7 +3,6 @@ posting."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -16,6 +15,7 @@ from hermes.agent.prompt.system_prompt import WHO
 from hermes.conversation.agents import AgentScope
 from hermes.conversation.conversation import Conversation
 from hermes.conversation.surface import ChatRoute, Surface
+from hermes.db.store_queue import call_store_early
 from hermes.gateway import incidents
 from hermes.gateway.commands.command_context import ChatCommandContext, RememberedLists
 from hermes.gateway.context import GatewayContext
@@ -136,31 +136,31 @@ class Chat:
             return None
         await self._notify_if_replaced(before, live)
         if self.is_shared:
-            await asyncio.to_thread(self._renew_prompt, live)
+            await call_store_early(self._renew_prompt, live)
         return live
 
     async def _find_session(self, create: bool) -> str | None:
         if create:
             return await self._lookup.ensure_session(self.key, self.source)
-        return await asyncio.to_thread(self.store.find_live_session, self.key)
+        return await call_store_early(self.store.find_live_session, self.key)
 
     async def _make_session(self) -> str:
         """Return the session in which the chat continues. Called when the chat's session was deleted during a
         turn."""
         live = await self._lookup.ensure_session(self.key, self.source)
         self._lookup.pop_replaced(self.key)  # the turn reports the replacement
-        await asyncio.to_thread(incidents.add_incident, self._context.db, self.key, TRASHED)
+        await call_store_early(incidents.add_incident, self._context.db, self.key, TRASHED)
         return live
 
     async def _notify_if_replaced(self, before: str | None, session_id: str) -> None:
         """If the chat continues in a new session because the earlier one was trashed, post a notice, once."""
         replaced = self._lookup.pop_replaced(self.key)
         if not replaced and before not in (None, session_id):
-            row = await asyncio.to_thread(lambda: self.store.get_session(before, include_trashed=True))
+            row = await call_store_early(lambda: self.store.get_session(before, include_trashed=True))
             replaced = row is not None and row["trashed_at"] is not None
         if replaced:
             await self.post(REPLACED, f"replaced:{session_id}")
-            await asyncio.to_thread(incidents.add_incident, self._context.db, self.key, TRASHED)
+            await call_store_early(incidents.add_incident, self._context.db, self.key, TRASHED)
 
     def _renew_prompt(self, session_id: str) -> None:
         """Discard the stored prompt of a shared room if it describes a single person. Earlier versions stored
@@ -170,8 +170,8 @@ class Chat:
             self.store.update_system_prompt(session_id, None)
 
     async def _handle_move(self, session_id: str) -> None:
-        await asyncio.to_thread(incidents.note_arrival, self._context.db, self.key)
-        await asyncio.to_thread(self._rebind_topic, session_id)
+        await call_store_early(incidents.note_arrival, self._context.db, self.key)
+        await call_store_early(self._rebind_topic, session_id)
 
     def _rebind_topic(self, session_id: str) -> None:
         """If the chat's Telegram topic is bound to a session, bind it to the new session."""
@@ -207,13 +207,13 @@ class Chat:
         """Update the state of the chat for a command that is answered at once, even while a turn is
         running."""
         inbox = self._context.db.inbox
-        live = await asyncio.to_thread(self.store.find_live_session, self.key)
+        live = await call_store_early(self.store.find_live_session, self.key)
         self.conversation.observe(live)
-        self.was_trashed = live is None and await asyncio.to_thread(
+        self.was_trashed = live is None and await call_store_early(
             self._context.db.routing.was_trashed, self.key
         )
         self.incidents = [
-            *await asyncio.to_thread(incidents.list_incidents, self._context.db, self.key),
+            *await call_store_early(incidents.list_incidents, self._context.db, self.key),
             *(
                 Incident(
                     clock.now(),
@@ -222,7 +222,7 @@ class Chat:
                 for approval in self.approvals.waiting
             ),
         ]
-        self._waiting = len(await asyncio.to_thread(inbox.list_waiting, self.key)) - is_working
+        self._waiting = len(await call_store_early(inbox.list_waiting, self.key)) - is_working
 
     @property
     def waiting(self) -> int:
@@ -259,15 +259,25 @@ class Chat:
         edits: str | None = None,
         reply: bool = False,
         silent: bool = False,
+        doubtful: bool = False,
     ) -> Callable[[], Awaitable[bool]]:
         """Return a function that posts a message. If the store fails, the function can be called again.
+        `doubtful` is that of `Delivery.post`.
 
         Nothing is posted to a person who was blocked while the turn ran.
         """
         if self._context.access.is_blocked(self.source):
             return _post_nothing
         message = OutgoingMessage(self.source, text, self.reply_to if reply else None, silent, edits)
-        return partial(self._context.delivery.post, self.key, message, idempotency_key, self.session_id)
+        return partial(
+            self._context.delivery.post,
+            self.key,
+            message,
+            idempotency_key,
+            self.session_id,
+            early=True,
+            doubtful=doubtful,
+        )
 
     async def post(self, text: str, idempotency_key: str, *, silent: bool = False) -> None:
         await self.prepare_post(text, idempotency_key, silent=silent)()

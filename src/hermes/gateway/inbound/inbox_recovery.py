@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from hermes import reasoning
+from hermes.db.store_queue import call_store_early
 from hermes.gateway.inbound_events import VERSION, original_message_id
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ async def find_following(chat: Chat, entry: InboxEntry) -> list[Row] | None:
     """Return the rows that follow the message of `entry` in the conversation, or None if the message was not
     stored."""
     assert chat.session_id is not None
-    rows = await asyncio.to_thread(chat.store.follow, chat.session_id, 0)
+    rows = await call_store_early(chat.store.follow, chat.session_id, 0)
     positions = [
         number for number, row in enumerate(rows) if row["platform_message_id"] == message_mark(entry)
     ]
@@ -52,11 +53,11 @@ async def take_back_edited(chat: Chat, message_id: str, *, again: bool) -> bool:
     """
     store, session_id, epoch = chat.store, chat.session_id, chat.epoch
     assert session_id is not None
-    recent = await asyncio.to_thread(store.list_recent_user_messages, session_id, 1)
-    last = await asyncio.to_thread(store.follow, session_id, recent[0]["id"] - 1) if recent else []
+    recent = await call_store_early(store.list_recent_user_messages, session_id, 1)
+    last = await call_store_early(store.follow, session_id, recent[0]["id"] - 1) if recent else []
     if last and _is_version_of(last[0], message_id):
         first = last[0]["id"]
-        await asyncio.to_thread(lambda: store.rewind_to_message(session_id, first, lease_epoch=epoch))
+        await call_store_early(lambda: store.rewind_to_message(session_id, first, lease_epoch=epoch))
         return True
     if not again:
         return False

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hermes import clock, errors, secrets
+from hermes.db.store_queue import call_store_early
 from hermes.gateway import incidents
 from hermes.gateway.commands import command_table
 from hermes.gateway.commands.command_table import FoundCommand
@@ -45,6 +47,10 @@ class Mailbox:
         self._context = context
         self._task: asyncio.Task[None] | None = None
         self._requested = self._closing = False
+        self._has_arrived = False
+        """Whether a message arrived since the inbox was last checked."""
+        self._is_first = True
+        """Whether the worker has processed no message since it was woken."""
         self._at_rest = asyncio.Event()
         """Set while no message is being processed and no reset is running."""
         self._at_rest.set()
@@ -73,6 +79,13 @@ class Mailbox:
             self._task = asyncio.create_task(self._work(), name=f"mailbox {self.chat.key}")
             self._task.add_done_callback(self._on_done)
 
+    def call_when_done(self, callback: Callable[[], None]) -> bool:
+        """Call `callback` when the worker ends. Return False if it is not running."""
+        if self._task is None:
+            return False
+        self._task.add_done_callback(lambda _: callback())
+        return True
+
     def handle_arrival(self, event: Event, command: FoundCommand | None) -> None:
         """Handle a new inbox entry: stop the running turn, pass the message to it, or wake the mailbox."""
         busy = self._context.platform(self.chat.source.platform).busy
@@ -90,6 +103,7 @@ class Mailbox:
             self._steering.add(task := asyncio.create_task(self._steer()))
             task.add_done_callback(self._on_steered)
             return
+        self._has_arrived = True
         self.wake()
 
     def _on_steered(self, task: asyncio.Task[None]) -> None:
@@ -130,7 +144,6 @@ class Mailbox:
         try:
             while await self._has_work():
                 self._requested = False
-                self._at_rest.clear()
                 try:
                     await self._drain()
                     pause = FIRST_PAUSE_S
@@ -139,12 +152,12 @@ class Mailbox:
                     if await self._notify_waiting(problem):
                         pause = await self._wait_before_retry(pause)
                 except errors.StoreError as problem:
-                    log.warning("%s: the store is not available, will retry: %s", self.chat.key, problem)
+                    if pause == FIRST_PAUSE_S:  # the first failure only
+                        log.warning("%s: the store is not available, will retry: %s", self.chat.key, problem)
                     if not self._in_hand:  # unfinished claims are processed again under the next lease
                         await self._leave()
                     pause = await self._wait_before_retry(pause)
         finally:
-            self._at_rest.set()
             await self._leave()
 
     async def _has_work(self) -> bool:
@@ -163,7 +176,6 @@ class Mailbox:
 
     async def _wait_before_retry(self, pause: float) -> float:
         self._requested = True
-        self._at_rest.set()
         await asyncio.sleep(pause)
         return min(2 * pause, LONGEST_PAUSE_S)
 
@@ -171,7 +183,7 @@ class Mailbox:
         """Handle `LeaseHeld` or `LeaseLost`: another program works in the conversation. Notify the waiting
         person, once. Return False if no message is waiting."""
         with suppress(errors.StoreError):
-            if not await asyncio.to_thread(self._context.db.inbox.list_waiting, self.chat.key):
+            if not await call_store_early(self._context.db.inbox.list_waiting, self.chat.key):
                 return False
             if isinstance(problem, errors.LeaseHeld) and not self._notified_elsewhere:
                 self._notified_elsewhere = True
@@ -183,44 +195,63 @@ class Mailbox:
 
     async def _drain(self) -> None:
         """Process all waiting messages. Then check whether a reset is due."""
-        while not self._closing:
-            if not await self._has_message():
-                # Only a message creates a session: a chat whose conversation was trashed stays without one.
-                if await self.chat.begin(create=False) is not None:
-                    await self.chat.resets.reset_if_due()
-                return
-            await self.chat.begin()
-            self._notified_elsewhere = False
-            async with self._taking:
-                ours = bool(self._in_hand)
-                entry = self._in_hand.pop(0) if ours else await self._claim()
-            if entry is None:
+        goes_on = self._is_first = True
+        while goes_on:
+            # One slot per message: the other chats that wait go first before the next message of this chat.
+            async with self._context.limits.turns:
+                if self._closing:
+                    return
+                self._at_rest.clear()
+                try:
+                    goes_on = await self._process_next()
+                finally:
+                    self._at_rest.set()
+
+    async def _process_next(self) -> bool:
+        """Process the next message. Return whether another one is waiting."""
+        is_first, self._is_first = self._is_first, False
+        if is_first and not await self._has_message():
+            # Only a message creates a session: a chat whose conversation was trashed stays without one.
+            if await self.chat.begin(create=False) is not None:
+                await self.chat.resets.reset_if_due()
+            return False
+        await self.chat.begin()
+        self._notified_elsewhere = False
+        async with self._taking:
+            ours = bool(self._in_hand)
+            entry = self._in_hand.pop(0) if ours else await self._claim()
+        if entry is None:
+            if is_first:
                 await self._require_no_open_claim()
-                return
-            self._entry = entry
-            try:
-                event = await self._read_event(entry, ours)
-                if event is not None:
-                    await self._worker.process(entry, event)
-                    await self._complete(entry, event)
-            except (errors.LeaseHeld, errors.LeaseLost):
-                raise
-            except errors.StoreError:
-                self._in_hand.insert(0, entry._replace(again=True))
-                raise
-            finally:
-                self._entry = None
-                self.chat.conversation.expect(False)
-                await self.chat.conversation.close_left()
+            return False
+        self._entry = entry
+        try:
+            event = await self._read_event(entry, ours)
+            if event is not None:
+                await self._worker.process(entry, event)
+                await self._complete(entry, event)
+        except (errors.LeaseHeld, errors.LeaseLost):
+            raise
+        except errors.StoreError:
+            self._in_hand.insert(0, entry._replace(again=True))
+            raise
+        finally:
+            self._entry = None
+            self.chat.conversation.expect(False)
+            await self.chat.conversation.close_left()
+        return entry.more or bool(self._in_hand)
 
     async def _has_message(self) -> bool:
-        return bool(
-            self._in_hand or await asyncio.to_thread(self._context.db.inbox.list_waiting, self.chat.key)
+        has_arrived, self._has_arrived = self._has_arrived, False
+        return (
+            has_arrived
+            or bool(self._in_hand)
+            or bool(await call_store_early(self._context.db.inbox.list_waiting, self.chat.key))
         )
 
     async def _claim(self, *, alongside: bool = False) -> InboxEntry | None:
         claim, chat = self._context.db.inbox.claim, self.chat
-        return await asyncio.to_thread(
+        return await call_store_early(
             lambda: claim(chat.key, chat.epoch, chat.conversation.session_id, alongside=alongside)
         )
 
@@ -230,7 +261,7 @@ class Mailbox:
         This happens if the store fails after a claim. Such an entry would block all other messages.
         """
         async with self._taking:
-            waiting = await asyncio.to_thread(self._context.db.inbox.list_waiting, self.chat.key)
+            waiting = await call_store_early(self._context.db.inbox.list_waiting, self.chat.key)
             if not self._in_hand and any(other.state == "working" for other in waiting):
                 raise errors.make_error(
                     errors.StoreBusy, "a message is marked as being processed, but nothing is processing it"
@@ -244,7 +275,7 @@ class Mailbox:
             event = Event.from_dict(entry.event)
         except errors.InvalidArgument as problem:
             log.error("a stored message of %s is invalid and will not be retried: %s", self.chat.key, problem)
-            await asyncio.to_thread(inbox.fail, entry.id, str(problem), entry.epoch)
+            await call_store_early(inbox.fail, entry.id, str(problem), entry.epoch)
             return None
         self.chat.source = event.source
         if self._context.access.is_blocked(event.source):  # blocked after the message was accepted
@@ -254,20 +285,20 @@ class Mailbox:
         if not entry.again or ours or not await self._is_hopeless(entry):
             return event
         await self._worker.persist(self.chat.prepare_post(GIVEN_UP, f"inbox:{entry.id}:given-up"))
-        await asyncio.to_thread(incidents.add_incident, self._context.db, self.chat.key, PAUSED)
-        await asyncio.to_thread(inbox.fail, entry.id, "interrupted too often", entry.epoch)
-        await asyncio.to_thread(received_files.remove_files, event)
+        await call_store_early(incidents.add_incident, self._context.db, self.chat.key, PAUSED)
+        await call_store_early(inbox.fail, entry.id, "interrupted too often", entry.epoch)
+        await received_files.discard_files(event)
         return None
 
     async def _complete(self, entry: InboxEntry, event: Event) -> None:
         inbox = self._context.db.inbox
-        await until_stored(lambda: asyncio.to_thread(inbox.complete, entry.id, entry.epoch))
-        await asyncio.to_thread(received_files.remove_files, event)
+        await until_stored(lambda: call_store_early(inbox.complete, entry.id, entry.epoch))
+        await received_files.discard_files(event)
         self._context.notify_chat_changed()
 
     async def _is_hopeless(self, entry: InboxEntry) -> bool:
         """Return whether the processing of this message was interrupted too often to try again."""
-        times = await asyncio.to_thread(
+        times = await call_store_early(
             incidents.count_interruption, self._context.db, self.chat.key, entry.id
         )
         return times >= MOST_TRIES

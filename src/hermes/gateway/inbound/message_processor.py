@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from hermes.agent.answer import collect_answer
 from hermes.agent.events import ApprovalAsked
 from hermes.agent.models.provider_errors import hide_detail
 from hermes.conversation.spending_limit import LimitReached
+from hermes.db.store_queue import call_store, call_store_early
 from hermes.gateway import incidents
 from hermes.gateway.adapter import AdapterError
 from hermes.gateway.commands import command_table
@@ -28,7 +30,7 @@ from hermes.gateway.inbound.chat_state import Chat
 from hermes.gateway.inbound_events import Event, original_message_id
 from hermes.gateway.outbound.chat_reply import ChatReply, ReplyView
 from hermes.gateway.outbound.retry import until_stored
-from hermes.gateway.outbound.streaming import LiveMessage
+from hermes.gateway.outbound.streaming import UNSENT, LiveMessage
 from hermes.gateway.sessions.prompt_context import format_speaker
 from hermes.recall.tool.prompt_safety import neutralise_speech, to_one_line
 
@@ -94,7 +96,7 @@ class MessageProcessor:
     async def _is_outdated(self, entry: InboxEntry, message_id: str) -> bool:
         """Return whether the inbox holds a newer version of the edited message. Only the newest version is
         answered."""
-        waiting = await asyncio.to_thread(self._context.db.inbox.list_waiting, self._chat.key)
+        waiting = await call_store_early(self._context.db.inbox.list_waiting, self._chat.key)
         return any(
             other.id > entry.id and original_message_id(other.platform_message_id) == message_id
             for other in waiting
@@ -122,9 +124,7 @@ class MessageProcessor:
             await self._answer(entry, None)
         else:
             text, preview = str(answer["content"]), await self._find_preview(entry)
-            await self.persist(
-                self._chat.prepare_post(text, f"reply:{answer['id']}", edits=preview, reply=True)
-            )
+            await self.persist(self._prepare_reply(text, f"reply:{answer['id']}", preview))
 
     async def make_content(self, event: Event) -> Any:
         """Return the content for the agent. Files that are still on the platform are fetched. In a shared
@@ -142,12 +142,10 @@ class MessageProcessor:
 
     async def _build_content(self, event: Event) -> Any:
         if not self._chat.is_shared:
-            return await asyncio.to_thread(received_files.build_content, event)
+            return await received_files.make_content(event)
         mark = format_speaker(event.source, redact_pii=self._context.settings.redact_pii)
         self._chat.note_speaker(event.source)
-        return await asyncio.to_thread(
-            lambda: received_files.build_content(event._replace(text=neutralise_speech(event.text)), mark)
-        )
+        return await received_files.make_content(event._replace(text=neutralise_speech(event.text)), mark)
 
     async def _answer(self, entry: InboxEntry, content: Any) -> None:
         """Run one turn and post its answer."""
@@ -185,9 +183,20 @@ class MessageProcessor:
             idempotency_key = f"inbox:{entry.id}:reply"
             if answer.message_id is not None and answer.outcome == "answered":
                 idempotency_key = f"reply:{answer.message_id}"
-            await self.persist(
-                self._chat.prepare_post(reply.text, idempotency_key, edits=reply.preview, reply=True)
-            )
+            await self.persist(self._prepare_reply(reply.text, idempotency_key, reply.preview))
+
+    def _prepare_reply(
+        self, text: str, idempotency_key: str, preview: str | None
+    ) -> Callable[[], Awaitable[bool]]:
+        """Return a function that posts the answer, in place of its preview. If an earlier process ended while
+        it sent the preview, the person may have that message, and another one would be a second answer."""
+        return self._chat.prepare_post(
+            text,
+            idempotency_key,
+            edits=None if preview == UNSENT else preview,
+            reply=True,
+            doubtful=preview == UNSENT,
+        )
 
     async def _make_live_message(self, entry: InboxEntry) -> LiveMessage | None:
         """Create the live preview of the answer. If a crash left a preview behind, continue that one."""
@@ -198,25 +207,29 @@ class MessageProcessor:
 
         async def sent(preview: str) -> None:
             with suppress(errors.StoreError):
-                await asyncio.to_thread(incidents.set_preview, context.db, chat.key, entry.id, preview)
+                await call_store(incidents.set_preview, context.db, chat.key, entry.id, preview)
 
+        preview = await self._find_preview(entry)
         return LiveMessage(
             adapter,
             chat.source,
             f"inbox:{entry.id}",
-            stream=context.platform(chat.source.platform).stream,
+            stream=context.platform(chat.source.platform).stream and preview != UNSENT,
             reply_to=chat.reply_to,
-            message=await self._find_preview(entry),
+            message=preview,
             sent=sent,
             must_wait=lambda: context.delivery.is_busy(chat.key),
+            slot=lambda: context.limits.deliveries(chat.source.platform),
         )
 
     async def _find_preview(self, entry: InboxEntry) -> str | None:
         if not entry.again:
             return None
-        return (
-            await asyncio.to_thread(incidents.get_preview, self._context.db, self._chat.key, entry.id) or None
-        )
+        found = await call_store_early(incidents.get_preview, self._context.db, self._chat.key, entry.id)
+        adapter = self._context.adapters.get(self._chat.source.platform)
+        if found == UNSENT and adapter is not None and adapter.capabilities.idempotent:
+            return None  # sent again, the platform returns the id of the same message
+        return found or None
 
     async def _notify_without_store(self) -> None:
         """Send a notice directly to the platform. Posting it would not work, because a post is stored

@@ -103,6 +103,12 @@ def _store_file(content: bytes) -> Path:
     return path
 
 
+def has_files() -> bool:
+    """Return whether any file of a received message is stored."""
+    folder = incoming_folder()
+    return folder.is_dir() and any(folder.iterdir())
+
+
 def remove_leftovers(needed: Iterable[Event], before: float) -> None:
     """Remove files that killed processes left: files older than `before` that belong to none of the messages
     `needed`."""
@@ -135,6 +141,19 @@ def build_content(event: Event, mark: str = "") -> Any:
     if not pictures:
         return text
     return [{"type": "text", "text": text or "[picture]"}, *pictures]
+
+
+async def discard_files(event: Event) -> None:
+    """Remove the stored files of a message."""
+    if event.attachments:
+        await asyncio.to_thread(remove_files, event)
+
+
+async def make_content(event: Event, mark: str = "") -> Any:
+    """Return the content of a message for the agent, see `build_content`."""
+    if not event.attachments:
+        return build_content(event, mark)
+    return await asyncio.to_thread(build_content, event, mark)
 
 
 def remove_files(event: Event) -> None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from hermes import clock, errors, secrets
 from hermes.clock import RecentEvents
 from hermes.conversation.agents import move_person_folder
+from hermes.db.store_queue import call_store, call_store_early
 from hermes.gateway.adapter import FetchesFiles, Receipt
 from hermes.gateway.commands import command_table
 from hermes.gateway.commands.command_table import FoundCommand
@@ -22,15 +23,18 @@ from hermes.gateway.context import GatewayContext
 from hermes.gateway.inbound import received_files
 from hermes.gateway.inbound.mailbox import MOST_TRIES, Mailbox
 from hermes.gateway.inbound.message_processor import BROKEN
-from hermes.gateway.inbound_events import VERSION, Event, OfferedFile, RemoteFile, Source
+from hermes.gateway.inbound_events import VERSION, Attachment, Event, OfferedFile, RemoteFile, Source
 from hermes.gateway.outbound.delivery import OutgoingMessage
 from hermes.gateway.sessions.session_keys import make_room
 from hermes.gateway.sessions.session_lookup import SessionLookup, restore_source
+from hermes.slots import Slots
 
 log = logging.getLogger(__name__)
 
-MOST_IDLE = 2_000
-"""If there are this many mailboxes, idle ones are dropped."""
+MOST_IDLE = 1_000
+"""How many mailboxes may be idle before they are dropped."""
+MOST_RESUMED = 256
+"""How many chats with messages of an earlier process are resumed at the same time."""
 MOVE_S = 60.0
 """How long a moved chat waits for its running answer, in seconds."""
 TOO_MANY = "◌ That is more than {most} messages a minute; this one was dropped. Please wait a moment."
@@ -41,6 +45,9 @@ class Router:
     def __init__(self, context: GatewayContext, lookup: SessionLookup) -> None:
         self._context, self._lookup = context, lookup
         self._mailboxes: dict[str, Mailbox] = {}
+        self._is_closing = False
+        self._sweep_at = MOST_IDLE
+        """The number of mailboxes at which idle ones are dropped."""
         self._broken = RecentEvents(clock.HOUR)
         self._albums = RecentEvents(clock.MINUTE)
 
@@ -50,21 +57,11 @@ class Router:
         event = event._replace(source=event.source.storable)
         try:
             if event.moves_to is not None:
-                receipt: Receipt | None = await self._move_chat(event.source, event.moves_to)
+                receipt = await self._move_chat(event.source, event.moves_to)
             elif event.removes:
                 receipt = await self._accept_removal(event)
             else:
-                receipt = await self._check_admission(event, offered)
-            if receipt is None:
-                source = await self._lookup.resolve_private_source(event.source)
-                resolved = event._replace(source=source)
-                found = None if event.edits is not None else command_table.find_command(event.text)
-                if found is not None and found.at_once:
-                    receipt = await self._run_at_once(resolved, found)
-                elif event.chosen is not None:  # buttons are for commands that are answered at once
-                    receipt = Receipt("ignored")
-                else:
-                    receipt = await self._accept(resolved, offered, found)
+                receipt = await self._handle(event, offered)
         except (errors.StoreError, OSError):
             raise
         except Exception as problem:  # noqa: BLE001 - raised again or logged
@@ -75,13 +72,33 @@ class Router:
             metrics.stored_seconds.observe(clock.now() - began)
         return receipt
 
+    async def _handle(self, event: Event, offered: Sequence[OfferedFile]) -> Receipt:
+        receipt = await self._check_admission(event, offered)
+        if receipt is not None:
+            return receipt
+        found = None if event.edits is not None else command_table.find_command(event.text)
+        if found is not None and found.at_once:
+            source = await self._lookup.resolve_private_source(event.source)
+            return await self._run_at_once(event._replace(source=source), found)
+        if event.chosen is not None:  # buttons are for commands that are answered at once
+            return Receipt("ignored")
+        if offered:
+            event = await self._fetch_files(event, offered)
+        async with self._context.limits.receipts:
+            source = await self._lookup.resolve_private_source(event.source)
+            return await self._accept(event._replace(source=source), found)
+
     async def _check_admission(self, event: Event, offered: Sequence[OfferedFile]) -> Receipt | None:
         """Return a receipt if the message must not be processed further, otherwise None.
 
         This applies to messages of strangers, pairing codes, empty messages and messages over the rate limit.
         """
         source = event.source
-        if await asyncio.to_thread(self._context.access.try_pairing, source, event.text) is not None:
+        access = self._context.access
+        if (
+            access.may_be_pairing(source, event.text)
+            and await asyncio.to_thread(access.try_pairing, source, event.text) is not None
+        ):
             return await self._welcome(source)
         if not self._context.access.admit(source):
             return Receipt("unauthorised")  # a stranger gets no reply, and nothing of the message is stored
@@ -119,16 +136,18 @@ class Router:
                 await self._notify(source, BROKEN, f"broken:{message}")
         return Receipt("failed")
 
-    async def _accept(
-        self, event: Event, offered: Sequence[OfferedFile], command: FoundCommand | None
-    ) -> Receipt:
-        source, inbox = event.source, self._context.db.inbox
-        later = isinstance(self._context.adapters.get(source.platform), FetchesFiles)
-        attachments, missing = await received_files.fetch_files(
-            [file for file in offered if file.reference is None or not later],
-            self._context.settings.largest_attachment_mb,
-        )
-        event = event._replace(
+    async def _fetch_files(self, event: Event, offered: Sequence[OfferedFile]) -> Event:
+        """Fetch the offered files that the platform cannot be asked for later."""
+        later = isinstance(self._context.adapters.get(event.source.platform), FetchesFiles)
+        at_once = [file for file in offered if file.reference is None or not later]
+        attachments: tuple[Attachment, ...] = ()
+        missing: list[str] = []
+        if at_once:
+            async with self._context.limits.attachments:
+                attachments, missing = await received_files.fetch_files(
+                    at_once, self._context.settings.largest_attachment_mb
+                )
+        return event._replace(
             attachments=attachments,
             files=tuple(
                 RemoteFile(*file[:4], file.reference)
@@ -137,15 +156,16 @@ class Router:
             ),
             text="\n\n".join((event.text, *missing)).strip() if missing else event.text,
         )
+
+    async def _accept(self, event: Event, command: FoundCommand | None) -> Receipt:
+        source, inbox = event.source, self._context.db.inbox
         entry = None
         try:
             key = await self._lookup.ensure_key(source)
-            entry = await asyncio.to_thread(
-                inbox.accept, key, source.platform, event.to_dict(), event.message_id
-            )
+            entry = await call_store(inbox.accept, key, source.platform, event.to_dict(), event.message_id)
         finally:
             if entry is None:  # a duplicate, or a failure after which it is delivered again
-                await asyncio.to_thread(received_files.remove_files, event)
+                await received_files.discard_files(event)
         if entry is None:
             return Receipt("duplicate", key)
         self.mailbox(key, source).handle_arrival(event, command)
@@ -238,11 +258,10 @@ class Router:
         if known is not None and known.is_idle and known.chat.source.chat_id != source.chat_id:
             del self._mailboxes[key]  # the chat has moved, and its scope with it
         if key not in self._mailboxes:
-            if len(self._mailboxes) >= MOST_IDLE:
-                for old in [name for name, mailbox in self._mailboxes.items() if mailbox.is_idle][
-                    : MOST_IDLE // 2
-                ]:
+            if len(self._mailboxes) >= self._sweep_at:
+                for old in [name for name, mailbox in self._mailboxes.items() if mailbox.is_idle]:
                     del self._mailboxes[old]
+                self._sweep_at = len(self._mailboxes) + MOST_IDLE
             self._mailboxes[key] = Mailbox(self._context, self._lookup, key, source)
         return self._mailboxes[key]
 
@@ -271,40 +290,56 @@ class Router:
         """Wake the mailbox of a chat."""
         mailbox = self._mailboxes.get(key)
         if mailbox is None:
-            route = await asyncio.to_thread(self._context.db.routing.get, key)
+            route = await call_store(self._context.db.routing.get, key)
             if route is None:
                 return
             mailbox = self.mailbox(
                 key,
-                await asyncio.to_thread(
-                    restore_source, self._context.db, route, self._context.settings.keying
-                ),
+                await call_store(restore_source, self._context.db, route, self._context.settings.keying),
             )
         mailbox.wake()
 
-    async def resume_inbox(self) -> int:
-        """Resume the messages that the previous process left in the inbox. Return the number of chats."""
-        waiting = await asyncio.to_thread(self._context.db.inbox.list_waiting)
-        events: list[Event] = []
-        keys = dict.fromkeys(entry.session_key for entry in waiting)
-        for entry in waiting:
+    async def resume_inbox(self) -> None:
+        """Resume the messages that the previous process left in the inbox, a limited number of chats at a
+        time."""
+        db, after, count = self._context.db, 0, 0
+        await asyncio.to_thread(self._remove_leftover_files)
+        resuming = Slots(MOST_RESUMED)
+        while waiting := await call_store_early(db.inbox.list_waiting_chats, after):
+            for key, after in waiting:  # noqa: B007 - the next query begins after the last one
+                await resuming.acquire()
+                if self._is_closing:
+                    return
+                await self.wake(key)
+                mailbox = self._mailboxes.get(key)
+                if mailbox is None or not mailbox.call_when_done(resuming.release):
+                    resuming.release()
+                count += 1
+        if count:
+            log.info("resumed the waiting messages of %d chat(s)", count)
+
+    def _remove_leftover_files(self) -> None:
+        """Remove stored attachments that belong to no message of the inbox."""
+        if not received_files.has_files():
+            return
+        needed = []
+        for entry in self._context.db.inbox.list_waiting():
             with suppress(errors.InvalidArgument):  # the mailbox reports an invalid message later
-                events.append(event := Event.from_dict(entry.event))
-                self.mailbox(entry.session_key, event.source)
-        await asyncio.to_thread(received_files.remove_leftovers, events, clock.now() - 3600)
-        for key in keys:
-            await self.wake(key)
-        return len(keys)
+                event = Event.from_dict(entry.event)
+                if event.attachments:
+                    needed.append(event)
+        received_files.remove_leftovers(needed, clock.now() - 3600)
 
     def stop_accepting(self) -> None:
         """Let running turns finish, and start no new ones."""
+        self._is_closing = True
         for mailbox in self._mailboxes.values():
             mailbox.stop_accepting()
 
     async def close(self, seconds: float) -> None:
         """Give running turns `seconds` to finish. Waiting messages stay in the inbox."""
-        mailboxes = list(self._mailboxes.values())
         self.stop_accepting()
+        mailboxes = [mailbox for mailbox in self._mailboxes.values() if not mailbox.is_idle]
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await asyncio.gather(*(mailbox.wait_until_idle() for mailbox in mailboxes))

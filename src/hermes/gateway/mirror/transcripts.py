@@ -52,9 +52,10 @@ AT_ONCE = 500
 MESSAGES_AT_ONCE = 50
 REMEMBERED = 128
 """Number of files whose state is cached, without message contents."""
-NEW_EVERY_S, ALL_EVERY_S = 1.0, 30.0
+NEW_EVERY_S, ALL_EVERY_S, LONGEST_PAUSE_S = 1.0, 30.0, 10.0
 SHARE = 50
-"""Full comparisons are spaced so that they take at most one fiftieth of one processor."""
+"""Comparisons are spaced so that they take at most one fiftieth of one processor. New messages are written after ten
+seconds at the latest."""
 MARKS_FILE = ".transcripts.json"
 STORE_KEY = "transcripts:store"
 """Metadata key of a random id of the store. If the marks file has another id, the store was replaced.
@@ -92,24 +93,28 @@ class Transcripts:
             return
         wait_for_all = 0.0
         while not stop.is_set():
+            pause = NEW_EVERY_S
             if wait_for_all <= 0:
                 await asyncio.to_thread(self._run_quietly, self.catch_up)
                 wait_for_all = max(ALL_EVERY_S, SHARE * self._cost)
             else:
-                await asyncio.to_thread(self._run_quietly, self.catch_up_new)
+                cost = await asyncio.to_thread(self._run_quietly, self.catch_up_new)
+                pause = min(max(NEW_EVERY_S, SHARE * cost), LONGEST_PAUSE_S)
             with suppress(TimeoutError):
-                async with asyncio.timeout(NEW_EVERY_S):
+                async with asyncio.timeout(pause):
                     await stop.wait()
-            wait_for_all -= NEW_EVERY_S
+            wait_for_all -= pause
         await asyncio.to_thread(self._run_quietly, self.catch_up)
 
-    def _run_quietly(self, work: Callable[[], int]) -> None:
-        """Run `work`. An error is logged and not raised. What could not be written is written at the next
-        comparison."""
+    def _run_quietly(self, work: Callable[[], int]) -> float:
+        """Run `work` and return its processor time in seconds. An error is logged and not raised. What could
+        not be written is written at the next comparison."""
+        began = thread_time()
         try:
             work()
         except (errors.HermesError, OSError) as problem:
             log.warning("transcripts are not up to date: %s", problem)
+        return thread_time() - began
 
     def catch_up(self) -> int:
         """Compare every session with its file, and append the differences. Return the number of lines

@@ -38,6 +38,8 @@ class Status(NamedTuple):
     """When this status was written."""
     problem: str | None = None
     """Why changes of the pairing file are ignored, or None if they are not."""
+    limits: dict[str, dict[str, int]] = {}  # noqa: RUF012 - never changed
+    """The limits on concurrent work by name: `most`, `in_use`, `waiting`."""
 
     @property
     def is_running(self) -> bool:
@@ -83,11 +85,14 @@ def write_status(
     waiting_in: int = 0,
     waiting_out: int = 0,
     problem: str | None = None,
+    limits: dict[str, dict[str, int]] | None = None,
     folder: Path | None = None,
 ) -> None:
     """Write the status of this process. Only the gateway calls this function."""
     host, pid, start = identify_process()
-    status = Status(pid, start, since, platforms, waiting_in, waiting_out, host, clock.now(), problem)
+    status = Status(
+        pid, start, since, platforms, waiting_in, waiting_out, host, clock.now(), problem, limits or {}
+    )
     place = folder or gateway_folder()
     home.make_private_folder(place)
     replace_file(place / NAME, json.dumps(status._asdict()).encode())
@@ -108,6 +113,7 @@ def read_status(folder: Path | None = None) -> Status | None:
             data.get("host"),
             float(data.get("said_at") or 0),
             data.get("problem"),
+            {str(name): dict(use) for name, use in (data.get("limits") or {}).items()},
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -13,13 +13,14 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from time import monotonic
+from typing import TYPE_CHECKING
 
 from hermes import clock, errors, secrets
+from hermes.db.store_queue import call_store, call_store_early
 from hermes.gateway import incidents
 from hermes.gateway.adapter import (
     Adapter,
-    Choice,
     DeliveryUnknown,
     OffersChoices,
     RateLimited,
@@ -27,10 +28,11 @@ from hermes.gateway.adapter import (
     Undeliverable,
     Unreachable,
 )
-from hermes.gateway.inbound_events import Source
 from hermes.gateway.ops.metrics import GatewayMetrics
+from hermes.gateway.outbound.outgoing_message import OutgoingMessage as OutgoingMessage
+from hermes.gateway.outbound.outgoing_message import divide_message
 from hermes.gateway.outbound.retry import finish_in_thread, until_stored
-from hermes.gateway.outbound.splitting import Measure, split_text
+from hermes.slots import Slots
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -39,6 +41,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+MOST_FAILURES = 16
+"""After this many failures in a row, all deliveries to a platform pause."""
+FINISH_S = 4.0
+"""When the gateway ends, how long deliveries are still started."""
+MOST_RESUMED = 500
+"""How many chats with deliveries of an earlier process are resumed at the same time."""
 NEXT_START_S = clock.DAY
 """Seconds before a retry on a platform that is not configured. The wait is long, because only a restart can
 add the platform."""
@@ -54,65 +62,57 @@ NOTED = "I was interrupted while I sent a message. It is unknown whether it arri
 DeliveryCallback = Callable[[str, str | None], None]
 """Receives the final state of a message (`sent`, `failed` or `unknown`) and its id on the platform."""
 
-DEFAULT_MAX_LENGTH = 4000
-"""Maximum length of a part if the platform is not connected and its own limit is therefore unknown."""
-
-MOST_PARTS = 10
-"""A text of more parts is sent as its first part and a file, on platforms that take files."""
-FILE = "answer.md"
-IN_FILE = "\n\nⓘ This is the beginning. The whole text is in the attached file."
-
-
-class OutgoingMessage(NamedTuple):
-    """A message to a platform, as stored in the outbox."""
-
-    to: Source
-    text: str
-    reply_to: str | None = None
-    silent: bool = False
-    edits: str | None = None
-    """The id of the message that this text replaces."""
-    choices: tuple[Choice, ...] = ()
-    """Buttons. Ignored on platforms without buttons."""
-    file: str | None = None
-    """If the text is sent as a file: the name of the file."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**self._asdict(), "to": self.to.to_dict()}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> OutgoingMessage:
-        choices = tuple(Choice(*choice) for choice in data.get("choices", ()))
-        return cls(**{**data, "to": Source.from_dict(data["to"]), "choices": choices})
-
 
 class Delivery:
     """Puts messages into the outbox and delivers the entries of the outbox."""
 
-    def __init__(self, db: SessionDB, adapters: Mapping[str, Adapter], metrics: GatewayMetrics) -> None:
-        self._db, self._adapters, self._metrics = db, adapters, metrics
+    def __init__(
+        self,
+        db: SessionDB,
+        adapters: Mapping[str, Adapter],
+        metrics: GatewayMetrics,
+        slots: Callable[[str], Slots],
+    ) -> None:
+        """Create the delivery. `slots` returns the limit on concurrent deliveries to a platform."""
+        self._db, self._adapters, self._metrics, self._slots = db, adapters, metrics, slots
         self._watchers: dict[str, DeliveryCallback] = {}
         self._working: dict[str, asyncio.Task[None]] = {}
         self._requested: set[str] = set()
+        self._queued: Counter[str] = Counter()
+        """By chat: the number of entries that are known to wait."""
+        self._failures: Counter[str] = Counter()
+        """By platform: the failed attempts since the last delivery."""
+        self._has_recovered = True
         self._retry_now: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         """For each platform, an event. Setting it makes the waiting deliveries retry at once."""
         self._in_use: Counter[Adapter] = Counter()
         """The number of running calls to each adapter."""
         self._released = asyncio.Event()
-        self._closing = self._closed = False
+        self._resting_until: dict[str, float] = {}
+        """By platform: before this time no delivery is tried, because the last ones have all failed."""
+        self._closing = self._ending = self._closed = False
 
     async def post(
-        self, key: str, message: OutgoingMessage, idempotency_key: str, session_id: str | None = None
+        self,
+        key: str,
+        message: OutgoingMessage,
+        idempotency_key: str,
+        session_id: str | None = None,
+        *,
+        early: bool = False,
+        doubtful: bool = False,
     ) -> bool:
         """Put a message into the outbox, split into as many parts as the platform needs.
 
         A second call with the same idempotency key adds nothing. Return whether a part is waiting to be sent.
-        False means that an earlier call posted the message.
+        False means that an earlier call posted the message. With `early`, the entry may not be on disk yet
+        when this returns. It is on disk before it is sent. With `doubtful`, the message may have arrived
+        already: it is not sent, and the person is notified.
         """
         parts = divide_message(message, self._adapters.get(message.to.platform))
 
-        def put() -> set[str]:
-            states = set()
+        def put() -> list[OutboxEntry]:
+            entries = []
             for number, part in enumerate(parts):
                 entry = self._db.outbox.enqueue(
                     key,
@@ -120,12 +120,18 @@ class Delivery:
                     part.to_dict(),
                     f"{idempotency_key}/{number}",
                     session_id=session_id,
+                    doubtful=doubtful,
                 )
-                states.add(entry.state)
-            return states
+                entries.append(entry)
+            return entries
 
-        states = await asyncio.to_thread(put)
-        self.wake(key)
+        entries = await (call_store_early if early else call_store)(put)
+        states = {entry.state for entry in entries}
+        if doubtful and "unknown" in states:
+            self._metrics.deliveries.add(message.to.platform, "unknown")
+            await self._report_unknown(entries[0])
+        self._queued[key] += len(parts)
+        self.wake(key, message.to.platform)
         return "queued" in states
 
     def watch(self, idempotency_key: str, callback: DeliveryCallback) -> None:
@@ -159,46 +165,64 @@ class Delivery:
 
     def is_busy(self, key: str) -> bool:
         """Return whether a delivery to the chat is running or waiting for a retry."""
-        return key in self._working
+        return key in self._working or not self._has_recovered
 
-    def wake(self, key: str) -> None:
+    def wake(self, key: str, platform: str) -> None:
         """Start delivering the chat's outbox entries, unless this is already running."""
         self._requested.add(key)
         if not self._closed and key not in self._working:
-            task = asyncio.create_task(self._work(key), name=f"delivery {key}")
+            task = asyncio.create_task(self._work(key, platform), name=f"delivery {key}")
             self._working[key] = task
-            task.add_done_callback(lambda done: self._on_done(key, done))
+            task.add_done_callback(lambda done: self._on_done(key, platform, done))
 
-    def _on_done(self, key: str, task: asyncio.Task[None]) -> None:
+    def _on_done(self, key: str, platform: str, task: asyncio.Task[None]) -> None:
         del self._working[key]
         if task.cancelled():
             return
         if (problem := task.exception()) is not None:
             log.error("delivery to %s failed: %s", key, secrets.redact(repr(problem)))
         elif key in self._requested:  # requested again while the task ended
-            self.wake(key)
+            self.wake(key, platform)
+        else:
+            self._queued.pop(key, None)
 
     async def recover(self) -> None:
         """Settle the deliveries that were running when the previous process ended, and resume the waiting
-        ones."""
+        ones, a limited number of chats at a time."""
+        self._has_recovered = False
         safe = [name for name, adapter in self._adapters.items() if adapter.capabilities.idempotent]
         outbox = self._db.outbox
-        doubtful = await asyncio.to_thread(
+        doubtful = await call_store(
             outbox.recover_after_crash, safe, lambda message: bool(message.get("edits"))
         )
         for entry in doubtful:
             await self._report_unknown(entry)
         await self.take_up()
+        self._has_recovered = True
 
     async def take_up(self) -> None:
         """Resume the waiting deliveries of all chats, and retry at once."""
-        for entry in await asyncio.to_thread(self._db.outbox.list_waiting):
-            self.wake(entry.session_key)
         for platform in list(self._retry_now):
             self.retry_now(platform)
+        await asyncio.gather(*(self._resume(platform) for platform in list(self._adapters)))
+
+    async def _resume(self, platform: str) -> None:
+        """Deliver what an earlier process left in the outbox. Few chats are resumed at a time, because each
+        one that waits costs memory."""
+        after, resuming = 0, Slots(MOST_RESUMED)
+        while waiting := await call_store_early(self._db.outbox.list_waiting_chats, platform, after):
+            for chat in waiting:
+                await resuming.acquire()
+                if self._closing:
+                    return
+                self._queued[chat.session_key] += chat.entries
+                self.wake(chat.session_key, platform)
+                self._working[chat.session_key].add_done_callback(lambda _: resuming.release())
+                after = chat.oldest
 
     def retry_now(self, platform: str) -> None:
         """Retry the waiting deliveries of a platform at once. Called when the platform is connected again."""
+        self._resting_until.pop(platform, None)
         self._retry_now[platform].set()
         del self._retry_now[platform]
 
@@ -209,39 +233,53 @@ class Delivery:
             await self._released.wait()
 
     async def close(self, seconds: float) -> None:
-        """Stop. Running deliveries get `seconds` to finish. Deliveries that wait for a retry stay in the
-        outbox."""
+        """Stop. Running deliveries get `seconds` to finish. Deliveries that wait for a retry, or still wait
+        for their turn after some seconds, stay in the outbox."""
         self._closing = True
         for platform in list(self._retry_now):
             self.retry_now(platform)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while self._working:  # a task that ends may start another one
-                    await asyncio.wait(list(self._working.values()))
+        await self._wait_until_done(min(seconds, FINISH_S))
+        self._ending = True
+        await self._wait_until_done(max(0.0, seconds - FINISH_S))
         self._closed = True
         late = list(self._working.values())
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
 
+    async def _wait_until_done(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._working:  # a task that ends may start another one
+                    await asyncio.wait(list(self._working.values()))
+
     # ---------------------------------------------------------------- one chat
 
-    async def _work(self, key: str) -> None:
-        pause, platform = FIRST_PAUSE_S, ""
+    async def _work(self, key: str, platform: str) -> None:
+        pause = FIRST_PAUSE_S
         while True:
             self._requested.discard(key)
-            try:
-                entry = await self._claim(key)
-            except errors.StoreError as problem:
-                log.warning("cannot read the outbox, will retry: %s", problem)
-                wait: float | None = pause
-            else:
-                if entry is None:
+            await self._wait_for_platform(platform)
+            # Only an entry that is handed to the platform now is marked as being sent: after a crash, it is
+            # unknown whether such an entry arrived.
+            async with self._slots(platform):
+                if self._ending:
                     return
-                platform = entry.platform
-                wait = await self._deliver(entry, pause)
+                try:
+                    entry = await self._claim(key)
+                except errors.StoreError as problem:
+                    if pause == FIRST_PAUSE_S:
+                        log.warning("cannot read the outbox, will retry: %s", problem)
+                    wait: float | None = pause
+                else:
+                    if entry is None:
+                        return
+                    wait = await self._deliver(entry, pause)
             if wait is None:
                 pause = FIRST_PAUSE_S
+                self._queued[key] -= 1
+                if self._queued[key] <= 0 and key not in self._requested:
+                    return
             elif self._closing:
                 return
             else:
@@ -250,20 +288,27 @@ class Delivery:
                         await self._retry_now[platform].wait()
                 pause = min(2 * pause, LONGEST_PAUSE_S)
 
+    async def _wait_for_platform(self, platform: str) -> None:
+        """Wait if the last deliveries to a platform have all failed, until it is time to try again."""
+        while not self._closing and (wait := self._resting_until.get(platform, 0.0) - monotonic()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._retry_now[platform].wait()
+
     async def _claim(self, key: str) -> OutboxEntry | None:
         """Claim the next outbox entry of a chat.
 
         If the task is cancelled during the claim, the entry is queued again. This is safe because nothing was
         sent.
         """
-        claiming = asyncio.ensure_future(asyncio.to_thread(self._db.outbox.claim, key))
+        claiming = asyncio.ensure_future(call_store(self._db.outbox.claim, key))
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
             try:
                 entry = await claiming
                 if entry is not None:
-                    await asyncio.to_thread(self._db.outbox.mark_failed, entry.id, "the gateway ended", True)
+                    await call_store_early(self._db.outbox.mark_failed, entry.id, "the gateway ended", True)
             except errors.StoreError as problem:
                 log.warning("cannot requeue an outbox entry: %s", problem)
             raise
@@ -298,6 +343,9 @@ class Delivery:
         except Exception as problem:  # noqa: BLE001 - each kind has its own consequence
             return await self._handle_failure(entry, adapter, problem, pause)
         self._metrics.deliveries.add(entry.platform, "sent")
+        self._resting_until.pop(entry.platform, None)
+        if (failures := self._failures.pop(entry.platform, 0)) > 0:
+            log.info("deliveries to %s work again, after %d failed attempt(s)", entry.platform, failures)
         self._settle(entry.idempotency_key, "sent", sent)
         await until_stored(lambda: finish_in_thread(lambda: self._db.outbox.mark_sent(entry.id, sent)))
         return None
@@ -326,7 +374,13 @@ class Delivery:
                 return problem.seconds
             case Unreachable():
                 deliveries.add(entry.platform, "again")
-                log.warning("not delivered to %s yet: %s", entry.platform, _describe_error(problem))
+                self._failures[entry.platform] += 1
+                failures = self._failures[entry.platform]
+                if failures == 1:  # the first failure only: retries may be many
+                    log.warning("not delivered to %s yet: %s", entry.platform, _describe_error(problem))
+                elif failures % MOST_FAILURES == 0:
+                    longest = FIRST_PAUSE_S * 2 ** min(failures // MOST_FAILURES, 10)
+                    self._resting_until[entry.platform] = monotonic() + min(longest, LONGEST_PAUSE_S)
                 await self._record_failure(entry, problem, again=True)
                 return pause if adapter is not None else NEXT_START_S
             case DeliveryUnknown():
@@ -375,7 +429,7 @@ class Delivery:
         log.warning("unknown whether message %s to %s arrived", entry.id, entry.platform)
         key = entry.session_key
         message = OutgoingMessage(OutgoingMessage.from_dict(entry.payload).to, UNKNOWN)
-        await until_stored(lambda: asyncio.to_thread(incidents.add_incident, self._db, key, NOTED))
+        await until_stored(lambda: call_store_early(incidents.add_incident, self._db, key, NOTED))
         await until_stored(lambda: self.post(key, message, f"{NOTICE}{entry.id}", entry.session_id))
 
     def _settle(self, idempotency_key: str, state: str, message_id: str | None = None) -> None:
@@ -383,27 +437,6 @@ class Delivery:
         callback = self._watchers.pop(idempotency_key, None)
         if callback is not None:
             callback(state, message_id)
-
-
-def divide_message(message: OutgoingMessage, adapter: Adapter | None) -> list[OutgoingMessage]:
-    """Divide a message into parts that the platform takes."""
-    longest = DEFAULT_MAX_LENGTH if adapter is None else adapter.capabilities.max_length
-    measure: Measure = len if adapter is None else adapter.measure
-    parts = split_text(message.text, longest, measure)
-    following = message._replace(reply_to=None, edits=None)
-    takes_files = isinstance(adapter, SendsFiles)
-    if len(parts) > MOST_PARTS and takes_files:
-        beginning = split_text(message.text, longest - measure(IN_FILE), measure)[0]
-        return [
-            message._replace(text=f"{beginning}{IN_FILE}"),
-            following._replace(choices=(), file=FILE),
-        ]
-    return [
-        (message if number == 0 else following)._replace(
-            text=text, choices=message.choices if number == len(parts) - 1 else ()
-        )
-        for number, text in enumerate(parts)
-    ]
 
 
 def _describe_error(problem: Exception) -> str:

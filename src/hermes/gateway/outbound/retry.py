@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from hermes import errors
+from hermes.db.store_queue import call_store_early
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -30,7 +31,8 @@ async def until_stored(
         except (errors.LeaseHeld, errors.LeaseLost):
             raise
         except errors.StoreError as problem:
-            log.warning("cannot write to the store, will retry: %s", problem)
+            if pause == FIRST_PAUSE_S:
+                log.warning("cannot write to the store, will retry: %s", problem)
             if trouble is not None:
                 await trouble()
                 trouble = None
@@ -44,7 +46,7 @@ async def finish_in_thread(work: Callable[[], T]) -> T:
     If the task is cancelled, the cancellation takes effect only after `work` has finished, so that the write
     is complete.
     """
-    running = asyncio.ensure_future(asyncio.to_thread(work))
+    running = asyncio.ensure_future(call_store_early(work))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from math import inf
 from time import monotonic
 
@@ -24,7 +25,11 @@ FIRST_AFTER = 0.7
 a preview."""
 TYPING_EVERY = 4.0
 """Seconds between two calls of `typing`. Platforms show the typing indicator for about five seconds."""
+TYPING_AFTER = 1.0
+"""Seconds until the first call of `typing`. An answer that comes sooner needs no indicator."""
 SLOWEST = 30.0
+UNSENT = "?"
+"""Stands for the id of a preview that is being sent. If the process ends meanwhile, the id is never known."""
 CURSOR = "▌"
 WAITS = "⏸ waiting for your approval, see below"
 LONGEST_TOOL_NAME = 40
@@ -48,12 +53,14 @@ class LiveMessage:
         message: str | None = None,
         sent: Callable[[str], Awaitable[None]] | None = None,
         must_wait: Callable[[], bool] = lambda: False,
+        slot: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> None:
         """Create a preview for the answer to a message.
 
         `message` is the id of an earlier preview to continue. `sent` is called with the id of each new
         preview message. It is called with an empty string when the preview message will not be edited any
-        more and stays in the chat. `must_wait` returns whether an earlier message is still undelivered.
+        more and stays in the chat, and with `UNSENT` just before a preview message is sent. `must_wait`
+        returns whether an earlier message is still undelivered. A new preview message is sent within `slot`.
         """
         self._adapter = adapter
         self._to = to
@@ -72,17 +79,17 @@ class LiveMessage:
         self._last_preview = ""
         self._message = message
         self._sent = sent
-        self._must_wait = must_wait
+        self._must_wait, self._slot = must_wait, slot
         self._show_at = inf
         self._earliest = 0.0
-        self._type_at = 0.0
+        self._type_at = clock() + TYPING_AFTER
         self._was_logged = False
         self._is_finished = False
         self._woken = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Start the background task. It shows the typing indicator at once."""
+        """Start the background task. It shows the typing indicator if the answer does not come soon."""
         if self._work is None and not self._is_finished:
             self._work = asyncio.create_task(self._show_and_wait())
 
@@ -223,9 +230,19 @@ class LiveMessage:
         if self._message is not None:
             await self._adapter.edit(self._to, self._message, preview)
             return
-        self._message = await self._adapter.send(
-            self._to, preview, idempotency_key=self._idempotency_key, reply_to=self._reply_to
-        )
+        async with self._slot():
+            if self._is_finished:
+                return
+            if self._sent is not None:
+                await self._sent(UNSENT)
+            try:
+                self._message = await self._adapter.send(
+                    self._to, preview, idempotency_key=self._idempotency_key, reply_to=self._reply_to
+                )
+            except (Unreachable, RateLimited):
+                if self._sent is not None:
+                    await self._sent("")
+                raise
         self._previews = self._message is not None
         if self._message is not None and self._sent is not None:
             await self._sent(self._message)

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from hermes import clock, errors
+from hermes.db.store_queue import call_store_early
 from hermes.gateway import incidents, registry
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.outbound.markdown_format import escape_line
@@ -50,7 +51,7 @@ class ChatResets:
             return
         session_id = self._chat.session_id
         assert session_id is not None
-        due = await asyncio.to_thread(self._find_due, session_id, clock.now() if at is None else at)
+        due = await call_store_early(self._find_due, session_id, clock.now() if at is None else at)
         if due is not None:
             await self._reset(session_id, due.reason)
 
@@ -114,7 +115,7 @@ class ChatResets:
     async def _reset(self, session_id: str, reason: str) -> None:
         chat = self._chat
         await self._save(session_id)
-        title = await asyncio.to_thread(chat.store.get_session_title, session_id)
+        title = await call_store_early(chat.store.get_session_title, session_id)
         new = await chat.conversation.start_afresh(reason)
         self._context.metrics.resets.add(reason)
         log.info("%s was reset (%s)", chat.key, reason)
@@ -137,11 +138,11 @@ class ChatResets:
         The reset follows even if nothing was saved, because the old conversation is kept and can be resumed.
         """
         db, chat = self._context.db, self._chat
-        spoke = await asyncio.to_thread(self._last_spoken_at, session_id)
-        if await asyncio.to_thread(incidents.is_saved, db, chat.key, session_id, spoke):
+        spoke = await call_store_early(self._last_spoken_at, session_id)
+        if await call_store_early(incidents.is_saved, db, chat.key, session_id, spoke):
             return
         if await chat.conversation.save(least=1):
-            await asyncio.to_thread(incidents.mark_saved, db, chat.key, session_id, spoke)
+            await call_store_early(incidents.mark_saved, db, chat.key, session_id, spoke)
 
 
 async def watch_resets(context: GatewayContext, router: Router) -> None:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from hermes.db.store_queue import call_store_early
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.sessions.session_keys import (
     find_owner,
@@ -88,7 +89,7 @@ class SessionLookup:
             return source
         chat, owner = make_chat(source, self._keying), find_owner(source, self._keying)
         if chat not in self._private:
-            stored_owner = await asyncio.to_thread(self._find_owner, chat)
+            stored_owner = await call_store_early(self._find_owner, chat)
             self._private.setdefault(chat, stored_owner or owner)
             if len(self._private) > MOST_KNOWN:
                 self._private.popitem(last=False)
@@ -117,18 +118,18 @@ class SessionLookup:
         chat = make_chat(source, self._keying)
         if chat in self._keys:
             return self._keys[chat]
-        route = await asyncio.to_thread(self._db.routing.find, *chat)
+        route = await call_store_early(self._db.routing.find, *chat)
         return self._make_key(chat) if route is None else route.session_key
 
     async def ensure_session(self, key: str, source: Source) -> str:
         """Return the live session of the chat. If the last one was deleted or has another owner now, create a
         new one."""
         store = self._db.scoped(make_principal(source))
-        live = await asyncio.to_thread(store.find_live_session, key)
+        live = await call_store_early(store.find_live_session, key)
         if live is not None:
             return live
         await self._open_once(make_chat(source, self._keying), source)
-        session = await asyncio.to_thread(store.find_live_session, key)
+        session = await call_store_early(store.find_live_session, key)
         assert session is not None
         return session
 
@@ -142,7 +143,7 @@ class SessionLookup:
 
     async def _open_once(self, chat: Chat, source: Source) -> str:
         if chat not in self._opening:
-            self._opening[chat] = asyncio.ensure_future(asyncio.to_thread(self._open, chat, source))
+            self._opening[chat] = asyncio.ensure_future(call_store_early(self._open, chat, source))
             self._opening[chat].add_done_callback(lambda _: self._opening.pop(chat, None))
         return await asyncio.shield(self._opening[chat])
 

@@ -42,6 +42,10 @@ OLDEST = " ".join((ENTRIES, "WHERE session_key = ? AND", OPEN, "LIMIT 1"))
 OLDEST_QUEUED = " ".join(
     (ENTRIES, "WHERE session_key = ? AND state <> 'done' AND state = 'queued' ORDER BY id LIMIT 1")
 )
+QUEUED = "SELECT id FROM inbox WHERE session_key = ? AND state <> 'done' AND state = 'queued' LIMIT 1"
+WAITING_CHATS = """SELECT session_key, min(id) FROM inbox
+    WHERE state <> 'done' AND state IN ('queued', 'working') GROUP BY session_key HAVING min(id) > ?
+    ORDER BY min(id) LIMIT ?"""
 BEGUN = " ".join((ENTRIES, "WHERE session_key = ? AND state <> 'done' AND state = 'working'"))
 ROUTED = "SELECT session_id FROM routing WHERE session_key = ?"
 
@@ -80,6 +84,8 @@ class InboxEntry(NamedTuple):
     error: str | None
     again: bool = False
     """Whether another process started work on the entry and ended before the entry was done."""
+    more: bool = False
+    """Whether another entry of the chat was waiting when this one was claimed."""
 
 
 class Inbox:
@@ -138,8 +144,20 @@ class Inbox:
                 oldest = writer.row(OLDEST_QUEUED, key)
             if oldest is None or any(_is_at_work(writer, entry, session, epoch) for entry in begun):
                 return None
-            writer.run(CLAIM, epoch, session, clock.now(), oldest[0])
-            return _make_entry(writer.rows(BY_ID, oldest[0])[0])._replace(again=oldest[6] == "working")
+            at = clock.now()
+            writer.run(CLAIM, epoch, session, at, oldest[0])
+            more = writer.value(QUEUED, key) is not None
+            claimed = (
+                oldest[0],
+                oldest[1],
+                session or oldest[2],
+                *oldest[3:6],
+                "working",
+                epoch,
+                oldest[8],
+                at,
+            )
+            return _make_entry(claimed)._replace(again=oldest[6] == "working", more=more)
 
         # Not repeatable: after an uncertain commit another process may have claimed the entry.
         return self._engine.write(work, repeatable=False)
@@ -213,6 +231,12 @@ class Inbox:
         with self._engine.read() as reader:
             return [_make_entry(row) for row in reader.rows(WAITING, session_key, session_key)]
 
+    def list_waiting_chats(self, after: int = 0, limit: int = 500) -> list[tuple[str, int]]:
+        """Return the session keys of chats with entries that are queued or in work, each with the id of its
+        oldest such entry. Only chats whose id is above `after` are returned, at most `limit`, by id."""
+        with self._engine.read() as reader:
+            return [(row[0], row[1]) for row in reader.rows(WAITING_CHATS, after, limit)]
+
     def count_waiting(self) -> int:
         """Return the number of entries that are queued or in work."""
         with self._engine.read() as reader:
@@ -275,4 +299,4 @@ def _is_of_lease(reader: Reader, entry: InboxEntry, session: str | None, epoch: 
 def _make_entry(row: Row) -> InboxEntry:
     event = decode_document(row[5])
     why = event.pop(WHY, None)
-    return InboxEntry._make((*row[:5], event, *row[6:], why, False))
+    return InboxEntry._make((*row[:5], event, *row[6:], why, False, False))

@@ -48,6 +48,9 @@ WAITING = " ".join(
 UNKNOWN = " ".join((ENTRIES, "WHERE session_key = ? AND state <> 'sent' AND state = 'unknown' ORDER BY id"))
 COUNT_WAITING = "SELECT count(*) FROM outbox WHERE state <> 'sent' AND state IN ('queued', 'sending')"
 COUNT_BY_STATE = "SELECT state, count(*) FROM outbox WHERE state <> 'sent' GROUP BY state"
+WAITING_CHATS = """SELECT session_key, count(*), min(id) FROM outbox
+    WHERE state <> 'sent' AND state IN ('queued', 'sending') AND platform = ? GROUP BY session_key, platform
+    HAVING min(id) > ? ORDER BY min(id) LIMIT ?"""
 UNDER_WAY = " ".join((ENTRIES, "WHERE state <> 'sent' AND state = 'sending' ORDER BY id"))
 # A retried entry keeps its place in its chat, but the entries of other chats go first.
 NEXT = """SELECT o.id FROM outbox o WHERE (? IS NULL OR o.session_key = ?) AND o.state <> 'sent'
@@ -58,7 +61,7 @@ STATE = "SELECT state FROM outbox WHERE id = ?"
 
 PUT = """INSERT INTO outbox (session_key, session_id, platform, idempotency_key, payload_json, state, epoch, created_at,
         changed_at)
-    VALUES (?, ?, ?, ?, ?, 'queued', ?, ?, ?)"""
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 # While an entry is being sent, `error` holds the identity of the sending process.
 CLAIM = "UPDATE outbox SET state = 'sending', error = ?, changed_at = ? WHERE id = ?"
 SENT = """UPDATE outbox SET state = 'sent', platform_message_id = ?, error = NULL, payload_json = '{}', changed_at = ?
@@ -102,6 +105,14 @@ class OutboxEntry(NamedTuple):
     """How often the entry was sent in vain."""
 
 
+class WaitingChat(NamedTuple):
+    session_key: str
+    entries: int
+    """The number of entries that wait."""
+    oldest: int
+    """The id of the oldest entry that waits."""
+
+
 class Outbox:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
@@ -114,8 +125,11 @@ class Outbox:
         idempotency_key: str,
         session_id: str | None = None,
         lease_epoch: int | None = None,
+        *,
+        doubtful: bool = False,
     ) -> OutboxEntry:
-        """Add an entry. If an entry with this idempotency key exists, return that entry instead."""
+        """Add an entry. If an entry with this idempotency key exists, return that entry instead. With
+        `doubtful`, the state of the new entry is `unknown`, because it may have been delivered already."""
         key, source = require_text("session_key", session_key), check_new_source(platform, "platform")
         once = require_text("idempotency_key", idempotency_key)
         session, epoch = (
@@ -128,7 +142,8 @@ class Outbox:
             if not writer.rows(BY_KEY, once):
                 if epoch is not None:
                     require_epoch(writer, session or writer.value(ROUTED, key), epoch)
-                writer.run(PUT, key, session, source, once, text, epoch, at, at)
+                state = "unknown" if doubtful else "queued"
+                writer.run(PUT, key, session, source, once, text, state, epoch, at, at)
             return _make_entry(writer.rows(BY_KEY, once)[0])
 
         return self._engine.write(work)
@@ -232,6 +247,12 @@ class Outbox:
             return sorted(dropped)
 
         return self._engine.write(work)
+
+    def list_waiting_chats(self, platform: str, after: int = 0, limit: int = 500) -> list[WaitingChat]:
+        """Return the chats of a platform with entries that are queued or being sent, by the id of their
+        oldest such entry. Only chats whose id is above `after` are returned, at most `limit`."""
+        with self._engine.read() as reader:
+            return [WaitingChat._make(row) for row in reader.rows(WAITING_CHATS, platform, after, limit)]
 
     def count_waiting(self) -> int:
         """Return the number of entries that are queued or being sent."""

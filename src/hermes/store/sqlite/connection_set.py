@@ -84,6 +84,7 @@ class ConnectionSet:
     writer: SqliteWriter
     is_durable = False
     """Whether the writing connection is configured for durable commits."""
+    _is_sync_deferred = False  # whether a commit returns before the log is on disk
 
     def __init__(
         self, path: Path, queue: CommitQueue, *, read_only: bool, synchronous: str, deadline: float
@@ -166,7 +167,13 @@ class ConnectionSet:
         """Configure the writing connection for durable commits before the first write. Reads do not need it."""
         if not self.is_durable:
             make_durable(self.path, self.connection, self.synchronous)
-            self.is_durable = True
+            self.is_durable, self._is_sync_deferred = True, False
+
+    def defer_sync(self, deferred: bool) -> None:
+        """Choose whether the next commit returns before it is on disk. Without a log, none does."""
+        if deferred != self._is_sync_deferred and self.journal == "wal" and self.synchronous != "NORMAL":
+            run(self.connection, "PRAGMA synchronous=NORMAL" if deferred else "PRAGMA synchronous=FULL")
+            self._is_sync_deferred = deferred
 
     def share_log(self, seconds: float) -> bool:
         """Acquire the log lock in shared mode, within `seconds`.

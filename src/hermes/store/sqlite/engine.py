@@ -20,7 +20,7 @@ import apsw
 from hermes import errors
 from hermes.config import config_file
 from hermes.logs import get_logger
-from hermes.store.engine import Reader, Secret, Writer
+from hermes.store.engine import DeferredWrites, Reader, Secret, Writer
 from hermes.store.sessions.blobs import Blobs
 from hermes.store.sqlite.connection import (
     SqliteReader,
@@ -89,6 +89,8 @@ class SqliteEngine:
         self._indexer = Indexer(self._transactions)
         self._deadlines: dict[int, Deadline] = {}
         """By thread: the deadline that all searches within `share_deadline` share."""
+        self._deferred: dict[int, DeferredWrites] = {}
+        """By thread: the writes within `defer_sync`."""
 
     @property
     def spool_allowed(self) -> bool:
@@ -114,15 +116,31 @@ class SqliteEngine:
 
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
         self._connections.check_writable()
+        deferred = self._deferred.get(get_ident())
         try:
-            result: T = self._queue.do(Ticket(work, share=share, repeatable=repeatable))
+            result: T = self._queue.do(
+                Ticket(work, share=share, repeatable=repeatable, deferred=deferred is not None)
+            )
         except (errors.IndexDamaged, errors.StoreFull) as problem:
             result = self._repair_and_write(problem, work, share=share, repeatable=repeatable)
+        if deferred is not None:
+            deferred.count += 1
         transactions = self._transactions
         transactions.count_write()
         if transactions.writes >= self._indexer.due_at_write:
             self._indexer.follow_writes()
         return result
+
+    @contextmanager
+    def defer_sync(self) -> Iterator[DeferredWrites]:
+        deferred = self._deferred[get_ident()] = DeferredWrites()
+        try:
+            yield deferred
+        finally:
+            del self._deferred[get_ident()]
+
+    def sync(self) -> None:
+        self._transactions.sync_log()
 
     def _repair_and_write(
         self, problem: Exception, work: Callable[[Writer], T], *, share: bool, repeatable: bool

@@ -48,7 +48,7 @@ class Ticket:
     """A write of one caller in the commit queue."""
 
     __slots__ = (
-        *("work", "share", "repeatable", "impatient", "outside"),
+        *("work", "share", "repeatable", "impatient", "outside", "deferred"),
         *("result", "error", "finished", "turn", "along", "next", "gone", "way"),
         *("queue", "outer", "settled"),
     )
@@ -61,12 +61,14 @@ class Ticket:
         repeatable: bool = True,
         impatient: bool = False,
         outside: bool = False,
+        deferred: bool = False,
     ) -> None:
         self.work = work
         self.share = share  # may share a commit with other writes
         self.repeatable = repeatable  # may be repeated after a lost commit
         self.impatient = impatient  # fails at once if another process holds the lock
         self.outside = outside  # runs outside any transaction, while no other thread of this process writes
+        self.deferred = deferred  # becomes durable later, by a call of `Transactions.sync_log`
         self.result: Any = None
         self.error: BaseException | None = None
         self.finished = False

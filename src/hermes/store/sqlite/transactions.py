@@ -110,6 +110,18 @@ class Transactions:
             # Another process may have found damage.
             connections.damage = connections.damage or read_damage_mark(connections.path)
 
+    def sync_log(self) -> None:
+        """Wait until the deferred commits are on disk. If the log was removed since, its recovery has stored
+        them durably."""
+        connections = self.connections
+        observed = connections.guard.log
+        if connections.journal == "wal" and connections.synchronous != "NORMAL" and observed is not None:
+            try:
+                observed.sync()
+            except OSError as problem:
+                sentence = f"{connections.path}: the log could not be written to disk: {problem.strerror}"
+                raise errors.make_error(errors.StoreFailed, sentence) from problem
+
     def write_if_free(self, work: Callable[[Writer], T]) -> T:
         """Run a transaction if the write lock is free now. Raise `StoreBusy` otherwise."""
         self.connections.check_writable()
@@ -131,6 +143,7 @@ class Transactions:
 
         def durably(_: SqliteWriter) -> T:
             connections.ensure_durable()
+            connections.defer_sync(False)
             try:
                 self._begin_within(connections.deadline)
                 connections.connection.execute("ROLLBACK")
@@ -155,7 +168,7 @@ class Transactions:
             else:
                 if connections.is_closed:
                     connections.check_usable()
-                self._begin(impatient=batch[0].impatient)
+                self._begin(impatient=batch[0].impatient, deferred=all(ticket.deferred for ticket in batch))
                 self._at_work = True
                 if len(batch) == 1:
                     batch[0].result = batch[0].work(connections.writer)
@@ -257,11 +270,13 @@ class Transactions:
             ticket.error = ticket.error or problem
             ticket.finished = True
 
-    def _begin(self, *, impatient: bool = False) -> None:
-        """Acquire the write lock before the deadline, taking turns with other processes."""
+    def _begin(self, *, impatient: bool = False, deferred: bool = False) -> None:
+        """Acquire the write lock before the deadline, taking turns with other processes. With `deferred`, the
+        commit need not be on disk when it returns."""
         connections = self.connections
         if not connections.is_durable:
             connections.ensure_durable()
+        connections.defer_sync(deferred)
         if impatient:
             if connections.writer_queue.is_occupied():
                 raise apsw.BusyError("other processes are waiting")

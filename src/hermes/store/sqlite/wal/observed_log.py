@@ -56,6 +56,10 @@ class ObservedLog:
             and os.fstat(self._folder_descriptor).st_ctime_ns == self._at_rest[2]
         )
 
+    def sync(self) -> None:
+        """Wait until all commits in the log are on disk."""
+        getattr(os, "fdatasync", os.fsync)(self.descriptor)
+
     def is_the_same(self) -> bool:
         return identity_in(os.stat(self._name)) == self._is
 

@@ -1,0 +1,67 @@
+"""Limits on concurrent work: turns, deliveries per platform, attachments and receipts.
+
+A chat takes one slot per message and then queues again behind the chats that wait. So a chat with many messages
+does not hold up the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes.agent.models import call_limit
+from hermes.slots import Slots
+
+if TYPE_CHECKING:
+    from hermes.gateway.settings import GatewaySettings
+
+RECEIPTS_AT_ONCE = 256
+"""How many received messages are stored at the same time. An adapter that waits for a receipt before it fetches more
+messages is slowed down by this limit."""
+MOST_WAITING_RECEIPTS = 2_000
+"""If this many received messages wait to be stored, a platform that can repeat a request is asked to do so later."""
+
+
+class WorkLimits:
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.turns = Slots(settings.turns_at_once)
+        self.attachments = Slots(settings.attachments_at_once)
+        self.receipts = Slots(RECEIPTS_AT_ONCE)
+        self.model_calls = Slots(settings.model_calls_at_once)
+        self._deliveries: dict[str, Slots] = {}
+        self._deliveries_at_once = settings.deliveries_at_once
+
+    def deliveries(self, platform: str) -> Slots:
+        if platform not in self._deliveries:
+            self._deliveries[platform] = Slots(self._deliveries_at_once)
+        return self._deliveries[platform]
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether a platform should deliver its messages later."""
+        return self.receipts.waiting >= MOST_WAITING_RECEIPTS
+
+    def apply(self, settings: GatewaySettings) -> None:
+        """Use the limits of changed settings. Work that holds a slot continues."""
+        self.turns.resize(settings.turns_at_once)
+        self.attachments.resize(settings.attachments_at_once)
+        self.model_calls.resize(settings.model_calls_at_once)
+        self._deliveries_at_once = settings.deliveries_at_once
+        for slots in self._deliveries.values():
+            slots.resize(settings.deliveries_at_once)
+
+    def limit_model_calls(self) -> None:
+        """Apply the limit on model calls to all agents of this program."""
+        call_limit.set_limit(self.model_calls)
+
+    def describe(self) -> dict[str, dict[str, int]]:
+        """Return the use of each limit, by its name."""
+        limits = {
+            "turns": self.turns,
+            "model calls": self.model_calls,
+            **{f"deliveries to {name}": slots for name, slots in self._deliveries.items()},
+            "attachments": self.attachments,
+        }
+        return {
+            name: {"most": slots.most, "in_use": slots.in_use, "waiting": slots.waiting}
+            for name, slots in limits.items()
+        }

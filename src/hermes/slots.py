@@ -1,0 +1,54 @@
+"""A limit on concurrent work of an event loop, first come, first served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+
+
+class Slots:
+    """A semaphore that shows its use, can be resized, and forgets a cancelled waiter at once."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.in_use = 0
+        self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    async def acquire(self) -> None:
+        if self.in_use < self.most and not self._waiting:
+            self.in_use += 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = None
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._waiting.pop(turn, None)
+            if not turn.cancelled():  # it had got a slot
+                self.release()
+            raise
+
+    def release(self) -> None:
+        self.in_use -= 1
+        self._hand_out()
+
+    def resize(self, most: int) -> None:
+        self.most = most
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        while self._waiting and self.in_use < self.most:
+            turn, _ = self._waiting.popitem(last=False)
+            if not turn.done():
+                self.in_use += 1
+                turn.set_result(None)
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.release()
