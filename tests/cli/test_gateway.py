@@ -162,7 +162,8 @@ def test_the_status_of_a_gateway_that_runs(hermes: Hermes, home: Path) -> None:
         ]
     )
     seen = {"state": "reconnecting", "since": clock.now(), "error": f"GET /bot{TOKEN}/getMe: out of reach"}
-    write_status(clock.now(), {"telegram": seen}, waiting_in=2, waiting_out=1)
+    use = {"turns": {"most": 64, "in_use": 3, "waiting": 1}}
+    write_status(clock.now(), {"telegram": seen}, waiting_in=2, waiting_out=1, limits=use)
     assert stat.S_IMODE((home / "gateway" / NAME).stat().st_mode) == 0o600
     done = hermes("gateway", "status")
     assert (done.returncode, done.stderr) == (0, "")
@@ -174,6 +175,8 @@ def test_the_status_of_a_gateway_that_runs(hermes: Hermes, home: Path) -> None:
         "  home channel: -100",
         "Conversations reset: every day at 4:00 (Europe/Berlin), or after 1440 minutes without a message",
         "  group chats: never",
+        "At the same time:",
+        "  turns: at most 64 (3 now, 1 waiting)",
         "Health: http://127.0.0.1:8686/healthz",
     ]
     told = json.loads(hermes("gateway", "status", "--json").stdout)

@@ -484,10 +484,10 @@ async def test_an_answer_is_seen_as_it_comes_and_is_one_message_in_the_end() -> 
         await gateway.until(lambda: gateway.heard(ANN))
         assert gateway.heard(ANN)[0].startswith("well,")
         assert "you said" not in gateway.heard(ANN)[0]
+        await gateway.until(lambda: gateway.platform.calls_of("typing"))
         gateway.let_go("on")
         await gateway.quiet()
         assert gateway.heard(ANN) == ["well, you said: hold on"]
-        assert gateway.platform.calls_of("typing")
 
 
 async def test_an_answer_that_is_stopped_says_so_in_its_message() -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MOST_IN_A_BATCH = 256
+MOST_IN_A_BATCH = 64
 LONGEST_UNSYNCED_S = 0.2
 """How long a write of `call_store_early` waits for a sync if no other call needs one."""
 

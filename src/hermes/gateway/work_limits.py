@@ -14,7 +14,7 @@ from hermes.slots import Slots
 if TYPE_CHECKING:
     from hermes.gateway.settings import GatewaySettings
 
-RECEIPTS_AT_ONCE = 256
+RECEIPTS_AT_ONCE = 64
 """How many received messages are stored at the same time. An adapter that waits for a receipt before it fetches more
 messages is slowed down by this limit."""
 MOST_WAITING_RECEIPTS = 2_000

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 MOST_FAILURES = 16
 """After this many failures in a row, all deliveries to a platform pause."""
-FINISH_S = 4.0
+FINISH_S = 2.0
 """When the gateway ends, how long deliveries are still started."""
 MOST_RESUMED = 500
 """How many chats with deliveries of an earlier process are resumed at the same time."""
