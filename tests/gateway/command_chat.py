@@ -129,8 +129,8 @@ class Chat:
     def answer_approval(self, context: ChatCommandContext, words: str, *, allowed: bool) -> str:
         return NOTHING_WAITS
 
-    async def take_unknown(self) -> str | None:
-        return None
+    async def resend_unknown(self) -> int:
+        return 0
 
     async def drop_queued(self) -> int:
         return 0

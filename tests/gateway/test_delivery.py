@@ -127,7 +127,7 @@ async def test_what_may_have_arrived_is_not_sent_twice_but_told_once(
         replies = await gateway.asks(ANN, "hello")
         assert replies == [*(["you said: hello"] if arrives else []), UNKNOWN]
         assert "unknown" in (await gateway.asks(ANN, "/why"))[0]
-        assert await gateway.asks(ANN, "/resend") == ["you said: hello"]
+        assert await gateway.asks(ANN, "/resend") == ["you said: hello", "↻ 1 message sent again."]
 
 
 async def test_what_is_in_doubt_is_sent_again_and_no_other_answer() -> None:
@@ -135,7 +135,7 @@ async def test_what_is_in_doubt_is_sent_again_and_no_other_answer() -> None:
         gateway.platform.fail("send", DeliveryUnknown("no answer came"))
         assert await gateway.asks(ANN, "first") == [UNKNOWN]
         assert await gateway.asks(ANN, "second") == ["you said: second"]
-        assert await gateway.asks(ANN, "/resend") == ["you said: first"]
+        assert await gateway.asks(ANN, "/resend") == ["you said: first", "↻ 1 message sent again."]
         assert await gateway.asks(ANN, "/resend") == ["you said: second"]
         assert "unknown" not in states(gateway)
 

@@ -125,7 +125,8 @@ async def test_an_answer_that_may_have_arrived_is_told_and_resent_on_request(
         server.say(alice, "more")
         await gateway.shows(alice, *arrived, notice, "you said: more")
         server.say(alice, "/resend")
-        await gateway.shows(alice, *arrived, notice, "you said: more", "you said: hello")
+        again = ("you said: hello", "↻ 1 message sent again.")
+        await gateway.shows(alice, *arrived, notice, "you said: more", *again)
 
 
 async def test_a_slow_file_delays_no_other_chat(server: TelegramServer, tmp_path: Path) -> None:

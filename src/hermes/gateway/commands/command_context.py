@@ -125,8 +125,9 @@ class CommandChat(ReplyChat, Protocol):
     def subagents(self) -> Subagents:
         """The running subagents of all conversations of this process."""
 
-    async def take_unknown(self) -> str | None:
-        """Return the messages of which it is unknown whether they arrived, to be sent again, or None."""
+    async def resend_unknown(self) -> int:
+        """Queue the messages again of which it is unknown whether they arrived. Return their number. They
+        are sent before the reply of the command."""
 
     async def drop_queued(self) -> int:
         """Give up the messages to this chat that are not sent yet. Return their number."""

@@ -15,8 +15,10 @@ _STOP: SharedCommand = shared_commands.BY_NAME["stop"]
 
 async def resend(context: ChatCommandContext, words: str) -> CommandReply:
     """Send again what may not have arrived. If everything arrived, send the last answer again."""
-    unknown = await context.chat.take_unknown()
-    return CommandReply(unknown) if unknown is not None else await _run_shared(_RESEND, context, words)
+    resent = await context.chat.resend_unknown()
+    if not resent:
+        return await _run_shared(_RESEND, context, words)
+    return CommandReply(f"↻ {format_count(resent, 'message')} sent again.")
 
 
 async def stop(context: ChatCommandContext, words: str) -> CommandReply:

@@ -290,8 +290,8 @@ class Chat:
             if "/" not in session_id:
                 (folder / f"{session_id}.jsonl").unlink(missing_ok=True)
 
-    async def take_unknown(self) -> str | None:
-        return await self._context.delivery.take_unknown(self.key)
+    async def resend_unknown(self) -> int:
+        return await self._context.delivery.resend_unknown(self.key)
 
     async def drop_queued(self) -> int:
         return await self._context.delivery.drop_queued(self.key)

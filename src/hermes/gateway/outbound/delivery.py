@@ -78,8 +78,6 @@ class Delivery:
         self._watchers: dict[str, DeliveryCallback] = {}
         self._working: dict[str, asyncio.Task[None]] = {}
         self._requested: set[str] = set()
-        self._queued: Counter[str] = Counter()
-        """By chat: the number of entries that are known to wait."""
         self._failures: Counter[str] = Counter()
         """By platform: the failed attempts since the last delivery."""
         self._has_recovered = True
@@ -130,7 +128,6 @@ class Delivery:
         if doubtful and "unknown" in states:
             self._metrics.deliveries.add(message.to.platform, "unknown")
             await self._report_unknown(entries[0])
-        self._queued[key] += len(parts)
         self.wake(key, message.to.platform)
         return "queued" in states
 
@@ -148,20 +145,21 @@ class Delivery:
             self._settle(idempotency_key, "failed")
         return len(dropped)
 
-    async def take_unknown(self, key: str) -> str | None:
-        """Return the messages of a chat of which it is unknown whether they arrived, as one text, or None.
+    async def resend_unknown(self, key: str) -> int:
+        """Queue the messages of a chat again of which it is unknown whether they arrived. Return their number.
 
-        The caller sends the text. The messages are then no longer unknown.
+        The caller wakes the delivery, for example with a reply.
         """
-        outbox = self._db.outbox
-        entries = [
-            entry
-            for entry in await asyncio.to_thread(outbox.list_unknown, key)
-            if not entry.idempotency_key.startswith(NOTICE)
-        ]
-        for entry in entries:
-            await asyncio.to_thread(outbox.mark_sent, entry.id)
-        return "\n\n".join(str(entry.payload["text"]) for entry in entries) or None
+
+        def requeue() -> int:
+            outbox = self._db.outbox
+            return sum(
+                outbox.requeue(entry.id)
+                for entry in outbox.list_unknown(key)
+                if not entry.idempotency_key.startswith(NOTICE)
+            )
+
+        return await asyncio.to_thread(requeue)
 
     def is_busy(self, key: str) -> bool:
         """Return whether a delivery to the chat is running or waiting for a retry."""
@@ -183,8 +181,6 @@ class Delivery:
             log.error("delivery to %s failed: %s", key, secrets.redact(repr(problem)))
         elif key in self._requested:  # requested again while the task ended
             self.wake(key, platform)
-        else:
-            self._queued.pop(key, None)
 
     async def recover(self) -> None:
         """Settle the deliveries that were running when the previous process ended, and resume the waiting
@@ -215,7 +211,6 @@ class Delivery:
                 await resuming.acquire()
                 if self._closing:
                     return
-                self._queued[chat.session_key] += chat.entries
                 self.wake(chat.session_key, platform)
                 self._working[chat.session_key].add_done_callback(lambda _: resuming.release())
                 after = chat.oldest
@@ -277,9 +272,6 @@ class Delivery:
                     wait = await self._deliver(entry, pause)
             if wait is None:
                 pause = FIRST_PAUSE_S
-                self._queued[key] -= 1
-                if self._queued[key] <= 0 and key not in self._requested:
-                    return
             elif self._closing:
                 return
             else:
