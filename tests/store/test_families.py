@@ -363,6 +363,7 @@ def compress_until_killed(path: Path, done: Any) -> None:
                 at = db.tip("start")
 
 
+@pytest.mark.full
 def test_killed_at_any_point_or_run_by_two_at_once_the_family_is_whole(home: Path) -> None:
     path = home / "state.db"
     with SessionDB(db_path=path) as db:

@@ -487,6 +487,7 @@ def test_threads_share_the_spool(spooling: SessionDB) -> None:
         assert contents(spooling, session) == [f"{session}n{n}" for n in range(8)]
 
 
+@pytest.mark.full
 def test_killed_at_any_moment_everything_accepted_is_stored_once_and_in_order(home: Path) -> None:
     """Processes accept messages while another process takes and releases the lock, and while further
     processes open the store. All of these processes are killed."""
@@ -532,6 +533,7 @@ def test_killed_at_any_moment_everything_accepted_is_stored_once_and_in_order(ho
         assert report.ok, report.lines()
 
 
+@pytest.mark.full
 def test_a_replay_that_is_killed_again_and_again_stores_once(spooling: SessionDB, home: Path) -> None:
     texts = [f"kept{n} " + "word " * 20 for n in range(150)]
     impatient(spooling, 0.0)
