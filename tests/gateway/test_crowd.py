@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from bench import gateway_bench as bench
 
+from hermes.agent.models.call_limit import Slots
 from hermes.agent.models.model import Finished, Piece, Request, Text
 from hermes.gateway.inbound_events import Source
-from hermes.slots import Slots
 from tests.gateway.local_gateway import ANN, BOB, LocalGateway, Platform, settings_of
 
 LIMITS = {

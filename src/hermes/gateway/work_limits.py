@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes.agent.models import call_limit
-from hermes.slots import Slots
+from hermes.agent.models.call_limit import Slots
 
 if TYPE_CHECKING:
     from hermes.gateway.settings import GatewaySettings

@@ -1,13 +1,64 @@
-"""The limit on concurrent model calls of this program.
+"""Limits on concurrent work of an event loop, and the limit on the model calls of this program.
 
-Without a limit, thousands of calls wait inside the HTTP client, which looks at all of them at every event.
+Without a limit on model calls, thousands of them wait inside the HTTP client, which looks at all of them at
+every event.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import OrderedDict
 from contextlib import AbstractAsyncContextManager, nullcontext
 
-from hermes.slots import Slots
+
+class Slots:
+    """A semaphore that shows its use, can be resized, and forgets a cancelled waiter at once. Those who wait get their
+    slots in the order of arrival."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.in_use = 0
+        self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    async def acquire(self) -> None:
+        if self.in_use < self.most and not self._waiting:
+            self.in_use += 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = None
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._waiting.pop(turn, None)
+            if not turn.cancelled():  # it had got a slot
+                self.release()
+            raise
+
+    def release(self) -> None:
+        self.in_use -= 1
+        self._hand_out()
+
+    def resize(self, most: int) -> None:
+        self.most = most
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        while self._waiting and self.in_use < self.most:
+            turn, _ = self._waiting.popitem(last=False)
+            if not turn.done():
+                self.in_use += 1
+                turn.set_result(None)
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.release()
+
 
 _limit: Slots | None = None
 

@@ -49,8 +49,6 @@ class Mailbox:
         self._requested = self._closing = False
         self._has_arrived = False
         """Whether a message arrived since the inbox was last checked."""
-        self._is_first = True
-        """Whether the worker has processed no message since it was woken."""
         self._at_rest = asyncio.Event()
         """Set while no message is being processed and no reset is running."""
         self._at_rest.set()
@@ -144,8 +142,17 @@ class Mailbox:
         try:
             while await self._has_work():
                 self._requested = False
+                is_first = goes_on = True
                 try:
-                    await self._drain()
+                    while goes_on:
+                        # One slot per message: the waiting chats go first before the next message of this chat.
+                        async with self._context.limits.turns:
+                            self._at_rest.clear()
+                            try:
+                                goes_on = not self._closing and await self._process_next(is_first)
+                            finally:
+                                self._at_rest.set()
+                        is_first = False
                     pause = FIRST_PAUSE_S
                 except (errors.LeaseHeld, errors.LeaseLost) as problem:
                     await self._leave()
@@ -193,23 +200,9 @@ class Mailbox:
                 )
         return True
 
-    async def _drain(self) -> None:
-        """Process all waiting messages. Then check whether a reset is due."""
-        goes_on = self._is_first = True
-        while goes_on:
-            # One slot per message: the other chats that wait go first before the next message of this chat.
-            async with self._context.limits.turns:
-                if self._closing:
-                    return
-                self._at_rest.clear()
-                try:
-                    goes_on = await self._process_next()
-                finally:
-                    self._at_rest.set()
-
-    async def _process_next(self) -> bool:
-        """Process the next message. Return whether another one is waiting."""
-        is_first, self._is_first = self._is_first, False
+    async def _process_next(self, is_first: bool) -> bool:
+        """Process the next message. Return whether another one is waiting. With `is_first`, check whether a
+        reset is due if there is no message."""
         if is_first and not await self._has_message():
             # Only a message creates a session: a chat whose conversation was trashed stays without one.
             if await self.chat.begin(create=False) is not None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from hermes import clock, errors, secrets
+from hermes.agent.models.call_limit import Slots
 from hermes.clock import RecentEvents
 from hermes.conversation.agents import move_person_folder
 from hermes.db.store_queue import call_store, call_store_early
@@ -27,7 +28,6 @@ from hermes.gateway.inbound_events import VERSION, Attachment, Event, OfferedFil
 from hermes.gateway.outbound.delivery import OutgoingMessage
 from hermes.gateway.sessions.session_keys import make_room
 from hermes.gateway.sessions.session_lookup import SessionLookup, restore_source
-from hermes.slots import Slots
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +55,25 @@ class Router:
         """Accept a message, as `adapter.Receive` specifies."""
         began = clock.now()
         event = event._replace(source=event.source.storable)
+        receipt: Receipt | None
         try:
             if event.moves_to is not None:
                 receipt = await self._move_chat(event.source, event.moves_to)
             elif event.removes:
                 receipt = await self._accept_removal(event)
-            else:
-                receipt = await self._handle(event, offered)
+            elif (receipt := await self._check_admission(event, offered)) is None:
+                found = None if event.edits is not None else command_table.find_command(event.text)
+                if found is not None and found.at_once:
+                    source = await self._lookup.resolve_private_source(event.source)
+                    receipt = await self._run_at_once(event._replace(source=source), found)
+                elif event.chosen is not None:  # buttons are for commands that are answered at once
+                    receipt = Receipt("ignored")
+                else:
+                    if offered:
+                        event = await self._fetch_files(event, offered)
+                    async with self._context.limits.receipts:
+                        source = await self._lookup.resolve_private_source(event.source)
+                        receipt = await self._accept(event._replace(source=source), found)
         except (errors.StoreError, OSError):
             raise
         except Exception as problem:  # noqa: BLE001 - raised again or logged
@@ -71,22 +83,6 @@ class Router:
         if receipt.state == "accepted":
             metrics.stored_seconds.observe(clock.now() - began)
         return receipt
-
-    async def _handle(self, event: Event, offered: Sequence[OfferedFile]) -> Receipt:
-        receipt = await self._check_admission(event, offered)
-        if receipt is not None:
-            return receipt
-        found = None if event.edits is not None else command_table.find_command(event.text)
-        if found is not None and found.at_once:
-            source = await self._lookup.resolve_private_source(event.source)
-            return await self._run_at_once(event._replace(source=source), found)
-        if event.chosen is not None:  # buttons are for commands that are answered at once
-            return Receipt("ignored")
-        if offered:
-            event = await self._fetch_files(event, offered)
-        async with self._context.limits.receipts:
-            source = await self._lookup.resolve_private_source(event.source)
-            return await self._accept(event._replace(source=source), found)
 
     async def _check_admission(self, event: Event, offered: Sequence[OfferedFile]) -> Receipt | None:
         """Return a receipt if the message must not be processed further, otherwise None.

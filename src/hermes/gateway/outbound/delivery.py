@@ -17,6 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from hermes import clock, errors, secrets
+from hermes.agent.models.call_limit import Slots
 from hermes.db.store_queue import call_store, call_store_early
 from hermes.gateway import incidents
 from hermes.gateway.adapter import (
@@ -32,7 +33,6 @@ from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.outbound.outgoing_message import OutgoingMessage as OutgoingMessage
 from hermes.gateway.outbound.outgoing_message import divide_message
 from hermes.gateway.outbound.retry import finish_in_thread, until_stored
-from hermes.slots import Slots
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
