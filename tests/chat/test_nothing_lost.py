@@ -40,15 +40,20 @@ def answered(text: str, cuts: int = 7, **given: Any) -> str:
     return "\n".join(drawn(*map(events.TextDelta, pieces), events.Done(text), **given))
 
 
+def marks_of_links(text: str) -> str:
+    """Return the marks of reference links, if the text may have definitions for them."""
+    return "[]" if "]:" in text else ""
+
+
 @given(TEXTS, st.integers(1, 40))
 def test_an_answer_is_shown_whole(text: str, cuts: int) -> None:
-    assert_shows(text, answered(text, cuts))
+    assert_shows(text, answered(text, cuts), marks=marks_of_links(text))
 
 
 @given(PROSE, st.integers(24, 80))
 @example("- a\n\n  ```py\n  0 0 0 <config>on</config> 👩\u200d👧\n  ```", 33)
 def test_an_answer_is_shown_whole_in_a_narrow_window(text: str, width: int) -> None:
-    assert_shows(text, answered(text, width=width))
+    assert_shows(text, answered(text, width=width), marks=marks_of_links(text))
 
 
 @given(TEXTS)

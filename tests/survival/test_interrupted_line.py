@@ -9,10 +9,11 @@ own write was stored.
 from __future__ import annotations
 
 import dis
+import gc
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -73,6 +74,16 @@ def instructions(code: CodeType) -> dict[int, str]:
 
 def until_now() -> None:
     """Release the holder of the lock, but only after all threads have joined the queue."""
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_collection() -> Iterator[None]:
+    """Collect garbage before the test and not during it. A store that an earlier test left open would
+    otherwise be closed inside a traced call, and Python ignores an exception that is raised there."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 class Interruption:

@@ -53,13 +53,15 @@ that cannot apply is disabled for that text, which saves time."""
 _PLAIN = re.compile(r"[^\n\\`~*_\[\]<!&]*")
 """Matches the text of a block that needs no parsing, because it has one line and no marks."""
 _PARAGRAPHS = re.compile(r"\n(?:[ \t]*\n)+")
+_EMPTY_START = re.compile(r"\A(?:[ \t]*\n)+")
 
 
 def render_text(text: str) -> str:
     """Return the HTML of a Markdown text."""
     text = spell_controls(text)
     if not _MARKUP.search(text):
-        return "".join(_render_lines(part.split("\n")) for part in _PARAGRAPHS.split(text) if part.strip())
+        parts = _PARAGRAPHS.split(_EMPTY_START.sub("", text).rstrip())
+        return "".join(_render_lines(part.split("\n")) for part in parts if part)
     parser = _get_parser(tuple(rule for rule, needed in _NEEDS.items() if not needed(text)))
     lines = text.split("\n")
     tokens: list[Token] = []

@@ -154,6 +154,7 @@ class Gateway:
         await asyncio.to_thread(
             legacy_routing.import_once, self.db, self.sessions / "sessions.json", self.settings.keying
         )
+        await self.delivery.settle_interrupted()
         self.connections.open()
         self._resuming = asyncio.create_task(self._resume())
         self._resuming.add_done_callback(_log_failure)
@@ -168,7 +169,7 @@ class Gateway:
 
     async def _resume(self) -> None:
         """Resume the unfinished work of the previous process."""
-        await asyncio.gather(until_stored(self.delivery.recover), until_stored(self.router.resume_inbox))
+        await asyncio.gather(until_stored(self.delivery.take_up), until_stored(self.router.resume_inbox))
 
     async def close(self) -> None:
         """Shut down in order. Unfinished work stays in the store."""

@@ -182,9 +182,9 @@ class Delivery:
         elif key in self._requested:  # requested again while the task ended
             self.wake(key, platform)
 
-    async def recover(self) -> None:
-        """Settle the deliveries that were running when the previous process ended, and resume the waiting
-        ones, a limited number of chats at a time."""
+    async def settle_interrupted(self) -> None:
+        """Decide what becomes of the deliveries that were running when the previous process ended. There are
+        at most as many as deliveries at once."""
         self._has_recovered = False
         safe = [name for name, adapter in self._adapters.items() if adapter.capabilities.idempotent]
         outbox = self._db.outbox
@@ -193,14 +193,14 @@ class Delivery:
         )
         for entry in doubtful:
             await self._report_unknown(entry)
-        await self.take_up()
-        self._has_recovered = True
 
     async def take_up(self) -> None:
-        """Resume the waiting deliveries of all chats, and retry at once."""
+        """Resume the waiting deliveries of all chats, a limited number of chats at a time, and retry at
+        once."""
         for platform in list(self._retry_now):
             self.retry_now(platform)
         await asyncio.gather(*(self._resume(platform) for platform in list(self._adapters)))
+        self._has_recovered = True
 
     async def _resume(self, platform: str) -> None:
         """Deliver what an earlier process left in the outbox. Few chats are resumed at a time, because each
