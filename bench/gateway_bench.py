@@ -27,6 +27,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
@@ -69,7 +70,8 @@ class Socket:
         self._path, self._seconds, self._confirms = path, seconds, confirms
         self._writer: asyncio.StreamWriter | None = None
         self._unconfirmed: dict[str, asyncio.Future[None]] = {}
-        self._is_closing = False
+        self._reading: asyncio.Task[None] | None = None
+        self._is_receiving = False
 
     def measure(self, text: str) -> int:
         return len(text)
@@ -78,6 +80,16 @@ class Socket:
         reader, self._writer = await asyncio.open_unix_connection(self._path, limit=1 << 20)
         ready()
         self._say(ready=os.getpid())
+        self._is_receiving = True
+        self._reading = asyncio.create_task(self._read(reader, self._writer, receive))
+        try:
+            await asyncio.shield(self._reading)
+        finally:  # if this task was cancelled, messages can still be sent and confirmed
+            self._is_receiving = False
+
+    async def _read(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, receive: Callable[..., Any]
+    ) -> None:
         handling: set[asyncio.Task[None]] = set()
         try:
             while line := await reader.readline():
@@ -88,14 +100,13 @@ class Socket:
                 elif "got" in record:
                     if (confirmed := self._unconfirmed.pop(record["got"], None)) is not None:
                         confirmed.set_result(None)
-                else:
+                elif self._is_receiving:
                     task = asyncio.create_task(self._hear(receive, record))
                     handling.add(task)
                     task.add_done_callback(handling.discard)
         finally:
-            self._writer.close()
-            if not self._is_closing:
-                self._writer = None
+            writer.close()
+            self._writer = None
             for lost in self._unconfirmed.values():
                 lost.cancel()
             self._unconfirmed.clear()
@@ -113,11 +124,11 @@ class Socket:
     async def send(
         self, to: Any, text: str, *, idempotency_key: str, reply_to: Any = None, silent: bool = False
     ) -> str:
+        await asyncio.sleep(self._seconds / 2)
         if self._writer is None:
             from hermes.gateway.adapter import Unreachable
 
-            raise Unreachable("not connected yet")
-        await asyncio.sleep(self._seconds / 2)
+            raise Unreachable("not connected")
         if self._confirms:
             await self._say_until_confirmed(to.chat_id, text, idempotency_key)
         else:
@@ -146,9 +157,9 @@ class Socket:
         return None
 
     async def close(self) -> None:
-        self._is_closing = True
-        if self._writer is not None:
-            self._writer.close()
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
 
     def _say(self, **record: Any) -> None:
         if (
@@ -233,20 +244,33 @@ class Platform:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
-        while line := await reader.readline():
-            record = json.loads(line)
-            if "ready" in record:
-                self.connected.set()
-            elif "ack" in record:
-                if record["state"] in ("accepted", "duplicate"):
-                    self.acked.setdefault(record["ack"], record["seconds"])
-                    self.acked_at.setdefault(record["ack"], monotonic())
-            elif "usage" in record and self._usage is not None:
-                self._usage.set_result(tuple(record["usage"]))
-            elif "text" in record:
-                self._heard(record["text"])
-                if "key" in record and not self.is_away:
-                    self.deliver({"got": record["key"]})
+        try:
+            while line := await reader.readline():
+                self._handle(json.loads(line))
+        finally:
+            writer.close()
+
+    async def close(self) -> None:
+        """Close the platform after the gateway has ended."""
+        self._server.close()
+        if self._writer is not None:
+            self._writer.close()
+            with suppress(OSError):
+                await self._writer.wait_closed()
+
+    def _handle(self, record: dict[str, Any]) -> None:
+        if "ready" in record:
+            self.connected.set()
+        elif "ack" in record:
+            if record["state"] in ("accepted", "duplicate"):
+                self.acked.setdefault(record["ack"], record["seconds"])
+                self.acked_at.setdefault(record["ack"], monotonic())
+        elif "usage" in record and self._usage is not None:
+            self._usage.set_result(tuple(record["usage"]))
+        elif "text" in record:
+            self._heard(record["text"])
+            if "key" in record and not self.is_away:
+                self.deliver({"got": record["key"]})
 
     def _heard(self, text: str) -> None:
         if text.startswith("answer to "):

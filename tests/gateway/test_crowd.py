@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -145,15 +145,27 @@ async def test_a_failing_platform_is_logged_once_and_once_when_it_works(
 # ---------------------------------------------------------------- a gateway process
 
 
-async def open_platform(work: Path, **how: Any) -> bench.Platform:
-    platform = bench.Platform(work, bench.ROOT, **{**LIMITS, **how})
-    await platform.open()
-    return platform
+OpenPlatform = Callable[..., Awaitable[bench.Platform]]
+
+
+@pytest.fixture
+async def open_platform(tmp_path: Path) -> AsyncIterator[OpenPlatform]:
+    """Return a function that opens a platform. The platforms are closed after the test."""
+    opened: list[bench.Platform] = []
+
+    async def open_one(**how: Any) -> bench.Platform:
+        opened.append(platform := bench.Platform(tmp_path, bench.ROOT, **{**LIMITS, **how}))
+        await platform.open()
+        return platform
+
+    yield open_one
+    for platform in opened:
+        await platform.close()
 
 
 @pytest.mark.full
-async def test_a_crowd_is_answered_once(tmp_path: Path) -> None:
-    platform = await open_platform(tmp_path)
+async def test_a_crowd_is_answered_once(open_platform: OpenPlatform, tmp_path: Path) -> None:
+    platform = await open_platform()
     await platform.start_gateway()
     messages = bench.messages_of(CHATS, 2, "a")
     random.Random(21).shuffle(messages)
@@ -167,8 +179,10 @@ async def test_a_crowd_is_answered_once(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_a_kill_leaves_few_answers_unknown_and_none_twice(tmp_path: Path, seed: int) -> None:
-    platform = await open_platform(tmp_path, seconds=0.05)
+async def test_a_kill_leaves_few_answers_unknown_and_none_twice(
+    open_platform: OpenPlatform, tmp_path: Path, seed: int
+) -> None:
+    platform = await open_platform(seconds=0.05)
     await platform.start_gateway()
     messages = bench.messages_of(CHATS, 1, "k")
     random.Random(seed).shuffle(messages)
@@ -188,8 +202,10 @@ async def test_a_kill_leaves_few_answers_unknown_and_none_twice(tmp_path: Path, 
 
 
 @pytest.mark.full
-async def test_sigterm_with_many_chats_waiting_loses_nothing(tmp_path: Path) -> None:
-    platform = await open_platform(tmp_path, seconds=0.02)
+async def test_sigterm_with_many_chats_waiting_loses_nothing(
+    open_platform: OpenPlatform, tmp_path: Path
+) -> None:
+    platform = await open_platform(seconds=0.02)
     await platform.start_gateway()
     messages = bench.messages_of(CHATS, 2, "t")
     for message in messages:
@@ -205,8 +221,8 @@ async def test_sigterm_with_many_chats_waiting_loses_nothing(tmp_path: Path) -> 
 
 
 @pytest.mark.full
-async def test_a_full_outbox_does_not_delay_the_start(tmp_path: Path) -> None:
-    platform = await open_platform(tmp_path, seconds=0.05)
+async def test_a_full_outbox_does_not_delay_the_start(open_platform: OpenPlatform, tmp_path: Path) -> None:
+    platform = await open_platform(seconds=0.05)
     await platform.fill_outbox(2_000)
     await platform.start_gateway()
     assert sum(platform.arrived.values()) < 1_000
