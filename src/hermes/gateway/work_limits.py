@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 RECEIPTS_AT_ONCE = 64
 """How many received messages are stored at the same time. An adapter that waits for a receipt before it fetches more
 messages is slowed down by this limit."""
-MOST_WAITING_RECEIPTS = 2_000
-"""If this many received messages wait to be stored, a platform that can repeat a request is asked to do so later."""
 
 
 class WorkLimits:
@@ -34,11 +32,6 @@ class WorkLimits:
         if platform not in self._deliveries:
             self._deliveries[platform] = Slots(self._deliveries_at_once)
         return self._deliveries[platform]
-
-    @property
-    def is_overloaded(self) -> bool:
-        """Whether a platform should deliver its messages later."""
-        return self.receipts.waiting >= MOST_WAITING_RECEIPTS
 
     def apply(self, settings: GatewaySettings) -> None:
         """Use the limits of changed settings. Work that holds a slot continues."""

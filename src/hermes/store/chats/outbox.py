@@ -48,7 +48,7 @@ WAITING = " ".join(
 UNKNOWN = " ".join((ENTRIES, "WHERE session_key = ? AND state <> 'sent' AND state = 'unknown' ORDER BY id"))
 COUNT_WAITING = "SELECT count(*) FROM outbox WHERE state <> 'sent' AND state IN ('queued', 'sending')"
 COUNT_BY_STATE = "SELECT state, count(*) FROM outbox WHERE state <> 'sent' GROUP BY state"
-WAITING_CHATS = """SELECT session_key, count(*), min(id) FROM outbox
+WAITING_CHATS = """SELECT session_key, min(id) FROM outbox
     WHERE state <> 'sent' AND state IN ('queued', 'sending') AND platform = ? GROUP BY session_key, platform
     HAVING min(id) > ? ORDER BY min(id) LIMIT ?"""
 UNDER_WAY = " ".join((ENTRIES, "WHERE state <> 'sent' AND state = 'sending' ORDER BY id"))
@@ -107,8 +107,6 @@ class OutboxEntry(NamedTuple):
 
 class WaitingChat(NamedTuple):
     session_key: str
-    entries: int
-    """The number of entries that wait."""
     oldest: int
     """The id of the oldest entry that waits."""
 
