@@ -32,7 +32,7 @@ from tests.gateway.local_gateway import ANN, Brain, Platform, WithBrain, content
 
 GONE = 9
 PARTS = ("inbox", "outbox", "routing", "leases")
-BATCHES = ("defer_sync", "sync")
+BATCHES = ("run_together", "sync")
 """Calls that belong to a batch of steps. Their number varies from run to run."""
 
 

@@ -24,9 +24,9 @@ class CountingStore:
         self.syncs = 0
         self.problem: Exception | None = None
 
-    def defer_sync(self) -> Any:
+    def run_together(self, calls: Any) -> Any:
         self.batches.append(threading.current_thread())
-        return self._db.defer_sync()
+        return self._db.run_together(calls)
 
     def sync(self) -> None:
         self.syncs += 1
@@ -113,12 +113,8 @@ async def test_without_a_queue_calls_use_threads(db: SessionDB) -> None:
     assert await call_store_early(db.session_count) == 1
 
 
-def test_deferred_writes_are_stored_and_other_threads_stay_durable(db: SessionDB) -> None:
-    with db.defer_sync() as writes:
-        db.create_session("a", "cli")
-        other = threading.Thread(target=lambda: db.create_session("b", "cli"))
-        other.start()
-        other.join()
+def test_calls_that_run_together_report_whether_they_wrote(db: SessionDB) -> None:
+    outcomes = db.run_together([lambda: db.create_session("a", "cli"), db.session_count])
     db.sync()
-    assert writes.count == 1
-    assert db.session_count() == 2
+    assert [outcome.has_written for outcome in outcomes] == [True, False]
+    assert db.session_count() == 1

@@ -69,6 +69,12 @@ class Record(Protocol):
     async def count(self, **call: Any) -> None:
         """Add a model call to the usage accounts. The arguments are those of `record_usage`."""
 
+    async def say_and_count(
+        self, message: Mapping[str, Any], call: Mapping[str, Any]
+    ) -> tuple[Stored | NotStored, errors.StoreError | None]:
+        """Store an answer of the model as `say` does, and its model call as `count` does. Return the result of `say`,
+        and the error if the call could not be counted."""
+
     async def continue_with(
         self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str
     ) -> None:
@@ -123,6 +129,7 @@ class StoredRecord:
         self._config: Row | None = None
         """The `model_config` of the session; None until it is read."""
         self._renewing: asyncio.Task[None] | None = None
+        self._prepare: Callable[[], None] | None = None
 
     @property
     def session_id(self) -> str:
@@ -138,7 +145,34 @@ class StoredRecord:
         return None if self.lease is None else self.lease.epoch
 
     async def say(self, role: str, content: Any = None, **fields: Any) -> Stored | NotStored:
-        row = {"role": role, "content": content, **fields}
+        return await self._say({"role": role, "content": content, **fields}, self._append)
+
+    async def say_and_count(
+        self, message: Mapping[str, Any], call: Mapping[str, Any]
+    ) -> tuple[Stored | NotStored, errors.StoreError | None]:
+        problem: errors.StoreError | None = None
+
+        def append_and_count(row: Row) -> int:
+            nonlocal problem
+            message_id = self._append(row)
+            try:
+                self.db.record_usage(self._id, **call)
+                problem = None
+            except errors.StoreError as failure:
+                problem = failure
+            return message_id
+
+        stored = await self._say({"role": "assistant", **message}, append_and_count)
+        if isinstance(stored, NotStored):
+            try:
+                await self.count(**call)
+            except errors.StoreError as failure:
+                problem = failure
+        return stored, problem
+
+    async def _say(self, row: Row, append: Callable[[Row], int]) -> Stored | NotStored:
+        """Store a message with the function `append`."""
+        role = str(row["role"])
         if role == "assistant" and self._partial_id is not None:
             row["replaces"], self._partial_id = self._partial_id, None
         try:
@@ -147,17 +181,17 @@ class StoredRecord:
             # Somebody outside hears of the answer, so it must be on disk.
             call = call_store if role == "assistant" else call_store_early
             try:
-                message_id = await call(self._append, row)
+                message_id = await call(append, row)
             except errors.UnknownSession:
                 await self._replace_session(role)
-                message_id = await call(self._append, row)
+                message_id = await call(append, row)
         except errors.LeaseLost:
             raise
         except errors.StoreError as problem:
             self._unsaved.append(row)
             return NotStored(role, str(problem), problem.spooled is not None)
         self._unsaved.clear()  # spooled messages were stored before this one
-        is_complete = role == "assistant" and not fields.get("tool_calls")
+        is_complete = role == "assistant" and not row.get("tool_calls")
         self._turn_rows = [] if is_complete else [*self._turn_rows, row]
         return Stored(message_id, role)
 
@@ -176,7 +210,14 @@ class StoredRecord:
                     lambda: self.db.drop_partial(self._id, message_id, lease_epoch=self.epoch)
                 )
 
+    def prepare_next(self, prepare: Callable[[], None]) -> None:
+        """Run `prepare` on the store just before the next message is stored, in the same call."""
+        self._prepare = prepare
+
     def _append(self, row: Row) -> int:
+        prepare, self._prepare = self._prepare, None
+        if prepare is not None:
+            prepare()
         return self.db.append_message(self._id, lease_epoch=self.epoch, **row)
 
     async def _replace_session(self, role: str) -> None:
@@ -406,6 +447,11 @@ class IncognitoRecord:
 
     async def count(self, **call: Any) -> None:
         """Do nothing: an incognito conversation has no usage accounts."""
+
+    async def say_and_count(
+        self, message: Mapping[str, Any], call: Mapping[str, Any]
+    ) -> tuple[Stored | NotStored, errors.StoreError | None]:
+        return await self.say("assistant", **message), None
 
     async def continue_with(
         self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str

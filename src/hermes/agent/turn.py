@@ -178,10 +178,13 @@ class Turn:
         await self._emit(event)
 
     async def _store(self, role: str, content: Any, **fields: Any) -> list[Note | Stored | NotStored]:
-        """Store a message and return the resulting events. If the session had been deleted and a new one
-        replaced it, a note says so."""
+        """Store a message and return the resulting events."""
         before = self._record.session_id
-        stored = await self._record.say(role, content, **fields)
+        return self._report_stored(await self._record.say(role, content, **fields), before)
+
+    def _report_stored(self, stored: Stored | NotStored, before: str) -> list[Note | Stored | NotStored]:
+        """Return the events of a stored message. `before` was the session before it was stored. If the session had
+        been deleted and a new one replaced it, a note says so."""
         if self._record.session_id == before:
             return [stored]
         return [Note(REPLACED.format(old=before, new=self._record.session_id), TRASH_HINT), stored]
@@ -199,9 +202,7 @@ class Turn:
             rows = None
             if not answer.must_be_repeated:
                 self._used = answer.used
-                if (message := answer.to_message()) is not None:
-                    await self._emit(*await self._store("assistant", **message))
-                await self._count(answer.used or models.Used(), answer.model or self._model)
+                await self._keep_answer(answer)
                 return answer
         raise ModelError(f"{self._model.name} returned an empty answer twice")
 
@@ -278,22 +279,32 @@ class Turn:
             rows = await self._record.context()
         return rows if self._compressor is None else self._compressor.fit_rows(rows)
 
-    async def _count(self, used: models.Used, model: Model) -> None:
-        """Add a call of this model to the usage accounts."""
+    async def _keep_answer(self, answer: ModelAnswer) -> None:
+        """Store an answer, and add its model call to the usage accounts."""
+        used, model = answer.used or models.Used(), answer.model or self._model
         cost, details = self._price(model.name, used)
-        try:
-            await self._record.count(
-                model=model.name,
-                provider=model.provider,
-                base_url=model.base_url,
-                input_tokens=used.input_tokens,
-                output_tokens=used.output_tokens,
-                cache_read_tokens=used.cache_read_tokens,
-                cache_write_tokens=used.cache_write_tokens,
-                reasoning_tokens=used.reasoning_tokens,
-                **details,
-            )
-        except HermesError as problem:
+        call = {
+            "model": model.name,
+            "provider": model.provider,
+            "base_url": model.base_url,
+            "input_tokens": used.input_tokens,
+            "output_tokens": used.output_tokens,
+            "cache_read_tokens": used.cache_read_tokens,
+            "cache_write_tokens": used.cache_write_tokens,
+            "reasoning_tokens": used.reasoning_tokens,
+            **details,
+        }
+        problem: HermesError | None = None
+        if (message := answer.to_message()) is not None:
+            before = self._record.session_id
+            stored, problem = await self._record.say_and_count(message, call)
+            await self._emit(*self._report_stored(stored, before))
+        else:
+            try:
+                await self._record.count(**call)
+            except HermesError as failure:
+                problem = failure
+        if problem is not None:
             await self._emit(Note(f"usage was not recorded: {problem}"))
         await self._emit(Counted(model.name, used, cost))
 

@@ -15,6 +15,7 @@ from hermes.agent.context.message_size import MessageTooLarge, check_message
 from hermes.agent.events import Counted, Done, Event, Failed, Moved, Note, Stored
 from hermes.agent.models.model import NoSuchModel, Unreachable
 from hermes.agent.models.provider_errors import hide_detail
+from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import Turn
 from hermes.conversation import working_directory
 from hermes.conversation.agents import AgentProvider, AgentScope, LiveRecord
@@ -74,7 +75,10 @@ class Conversation(SessionMoves[StoreT]):
                     agent = (await self.prepare()).agent
                     if content is not None:
                         await check_message(agent, content)
-                    await call_store_early(self._begin_work)
+                    if content is not None and isinstance(self.record, StoredRecord):
+                        self.record.prepare_next(self._begin_work)
+                    else:
+                        await call_store_early(self._begin_work)
                     self.turn = self._make_turn(agent, content)
                 except errors.HermesError as problem:
                     if not self.surface.stores_unanswered:

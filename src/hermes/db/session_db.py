@@ -10,7 +10,7 @@ its method returns.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -40,7 +40,7 @@ from hermes.store.sessions.titles import Titles
 
 if TYPE_CHECKING:
     from hermes.db.scoped_store import ScopedStore
-    from hermes.store.engine import Access, DeferredWrites
+    from hermes.store.engine import Access, Outcome
     from hermes.store.findings import Diagnosis
     from hermes.store.people import Principal
     from hermes.store.reports.statistics import Statistics
@@ -483,10 +483,15 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         with self._lock:
             return self._engine.write_raw(work)
 
-    def defer_sync(self) -> AbstractContextManager[DeferredWrites]:
-        """Return a context in which the writes of this thread return before they are on disk. Call `sync`
-        before you acknowledge one of them to anybody."""
-        return self._engine.defer_sync()
+    def run_together(self, calls: Sequence[Callable[[], object]]) -> list[Outcome]:
+        """Run calls that use this store, one after the other, and let their writes share transactions. Return
+        the outcome of each call.
+
+        Use this in a thread without signal handlers. When this returns, the writes are committed. Call `sync`
+        before you acknowledge one of them to anybody. A call does not see the writes of the calls before it. A
+        call may run twice; so it must have no effects outside the store.
+        """
+        return self._engine.run_together(calls)
 
     def sync(self) -> None:
         """Wait until all writes so far are on disk."""

@@ -63,7 +63,7 @@ class _Call(NamedTuple):
     early: bool
 
 
-class _Outcome(NamedTuple):
+class _Finished(NamedTuple):
     done: asyncio.Future[Any]
     result: Any
     problem: BaseException | None
@@ -74,7 +74,7 @@ class StoreQueue:
         """Create the queue of the running loop."""
         self._loop, self._db = asyncio.get_running_loop(), db
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._unsynced: SimpleQueue[list[_Outcome] | None] = SimpleQueue()
+        self._unsynced: SimpleQueue[list[_Finished] | None] = SimpleQueue()
         self._threads = (
             threading.Thread(target=self._run_calls, name="store calls", daemon=True),
             threading.Thread(target=self._run_syncs, name="store sync", daemon=True),
@@ -119,17 +119,14 @@ class StoreQueue:
         self._unsynced.put(None)
 
     def _run(self, batch: list[_Call]) -> None:
-        finished: list[_Outcome] = []
-        unsynced: list[_Outcome] = []
-        with self._db.defer_sync() as writes:
-            for work, done, early in batch:
-                before = writes.count
-                try:
-                    outcome = _Outcome(done, work(), None)
-                except BaseException as problem:  # noqa: BLE001 - raised in the task that waits for it
-                    outcome = _Outcome(done, None, problem)
-                (finished if early or writes.count == before else unsynced).append(outcome)
-        if writes.count:
+        finished: list[_Finished] = []
+        unsynced: list[_Finished] = []
+        has_written = False
+        outcomes = self._db.run_together([call.work for call in batch])
+        for call, (result, problem, wrote) in zip(batch, outcomes, strict=True):
+            has_written = has_written or wrote
+            (unsynced if wrote and not call.early else finished).append(_Finished(call.done, result, problem))
+        if has_written:
             self._unsynced.put(unsynced)
         self._report(finished)
 
@@ -137,7 +134,7 @@ class StoreQueue:
         unsynced = self._unsynced.get()
         while unsynced is not None:
             outcomes = list(unsynced)
-            following: list[_Outcome] | None = []
+            following: list[_Finished] | None = []
             try:
                 while len(outcomes) < MOST_IN_A_BATCH:
                     following = self._unsynced.get(timeout=0 if outcomes else LONGEST_UNSYNCED_S)
@@ -155,7 +152,7 @@ class StoreQueue:
                 return
             unsynced = self._unsynced.get()
 
-    def _report(self, outcomes: list[_Outcome]) -> None:
+    def _report(self, outcomes: list[_Finished]) -> None:
         if outcomes:
             try:
                 self._loop.call_soon_threadsafe(_set_results, outcomes)
@@ -163,7 +160,7 @@ class StoreQueue:
                 pass
 
 
-def _set_results(outcomes: list[_Outcome]) -> None:
+def _set_results(outcomes: list[_Finished]) -> None:
     for done, result, problem in outcomes:
         if done.done():
             continue

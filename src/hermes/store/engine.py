@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, LiteralString, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
@@ -63,13 +63,12 @@ class Unreachable(Exception):
     """Raised if a table contains rows that its SQL indexes do not find. Engines report this as damage."""
 
 
-class DeferredWrites:
-    """Counts the writes within `Engine.defer_sync`."""
+class Outcome(NamedTuple):
+    """What became of a call of `Engine.run_together`."""
 
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
+    result: Any
+    problem: BaseException | None
+    has_written: bool
 
 
 class Reader(Protocol):
@@ -153,11 +152,13 @@ class Engine(Access, Protocol):
     def spool_allowed(self) -> bool:
         """Whether failed writes may be spooled in plain text beside the store."""
 
-    def defer_sync(self) -> AbstractContextManager[DeferredWrites]:
-        """Return a context in which the writes of this thread return before they are on disk.
+    def run_together(self, calls: Sequence[Callable[[], object]]) -> list[Outcome]:
+        """Run calls that use this store, one after the other, and let their writes share transactions.
 
-        Each write is still a transaction of its own, and readers see it at once. A crash of the process loses
-        none. A power failure loses the last writes, unless `sync` was called after them.
+        When this returns, all writes are committed and survive a crash of the process. They survive a power failure
+        after `sync`. An error in a call does not affect the others. If a shared commit fails, its calls run again, each
+        with transactions of its own; so a call must have no effects outside the store. A call does not see the writes
+        of calls before it. Signal handlers must not run in this thread.
         """
 
     def sync(self) -> None:

@@ -260,9 +260,10 @@ class Chat:
         reply: bool = False,
         silent: bool = False,
         doubtful: bool = False,
+        then: Callable[[], object] | None = None,
     ) -> Callable[[], Awaitable[bool]]:
         """Return a function that posts a message. If the store fails, the function can be called again.
-        `doubtful` is that of `Delivery.post`.
+        `doubtful` and `then` are those of `Delivery.post`.
 
         Nothing is posted to a person who was blocked while the turn ran.
         """
@@ -277,6 +278,7 @@ class Chat:
             self.session_id,
             early=True,
             doubtful=doubtful,
+            then=then,
         )
 
     async def post(self, text: str, idempotency_key: str, *, silent: bool = False) -> None:

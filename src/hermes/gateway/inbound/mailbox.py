@@ -285,7 +285,8 @@ class Mailbox:
 
     async def _complete(self, entry: InboxEntry, event: Event) -> None:
         inbox = self._context.db.inbox
-        await until_stored(lambda: call_store_early(inbox.complete, entry.id, entry.epoch))
+        if self._worker.completed_id != entry.id:
+            await until_stored(lambda: call_store_early(inbox.complete, entry.id, entry.epoch))
         await received_files.discard_files(event)
         self._context.notify_chat_changed()
 

@@ -50,6 +50,8 @@ NO_STORE = "⚠ I cannot store messages at the moment; I will answer as soon as 
 class MessageProcessor:
     def __init__(self, context: GatewayContext, chat: Chat) -> None:
         self._context, self._chat = context, chat
+        self.completed_id: int | None = None
+        """The id of the last inbox entry that was completed together with its reply."""
         self.persist = partial(until_stored, trouble=self._notify_without_store)
         """Repeats a post until the message is in the outbox, because its text is stored nowhere else."""
 
@@ -183,10 +185,22 @@ class MessageProcessor:
             idempotency_key = f"inbox:{entry.id}:reply"
             if answer.message_id is not None and answer.outcome == "answered":
                 idempotency_key = f"reply:{answer.message_id}"
-            await self.persist(self._prepare_reply(reply.text, idempotency_key, reply.preview))
+            await self.persist(
+                self._prepare_reply(
+                    reply.text, idempotency_key, reply.preview, then=partial(self._complete, entry)
+                )
+            )
+
+    def _complete(self, entry: InboxEntry) -> None:
+        self._context.db.inbox.complete(entry.id, entry.epoch)
+        self.completed_id = entry.id
 
     def _prepare_reply(
-        self, text: str, idempotency_key: str, preview: str | None
+        self,
+        text: str,
+        idempotency_key: str,
+        preview: str | None,
+        then: Callable[[], object] | None = None,
     ) -> Callable[[], Awaitable[bool]]:
         """Return a function that posts the answer, in place of its preview. If an earlier process ended while
         it sent the preview, the person may have that message, and another one would be a second answer."""
@@ -196,6 +210,7 @@ class MessageProcessor:
             edits=None if preview == UNSENT else preview,
             reply=True,
             doubtful=preview == UNSENT,
+            then=then,
         )
 
     async def _make_live_message(self, entry: InboxEntry) -> LiveMessage | None:

@@ -20,6 +20,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
 from hermes import audit_log, caller, clock, errors
@@ -29,6 +30,8 @@ from hermes.gateway.ops.file_signature import FileSignature
 from hermes.logs import get_logger
 
 FILE = "pairing.json"
+LOOK_EVERY_S = 0.02
+"""How often the file is checked for a change while messages arrive."""
 ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 """The characters of a code. 0, O, 1, I and L are left out because they are easily confused."""
 LENGTH = 8
@@ -80,6 +83,8 @@ class Pairings:
     def __init__(self, folder: Path, now: Callable[[], float] = clock.now) -> None:
         self._folder, self._now = folder, now
         self._file = folder / FILE
+        self._looked_at = 0.0
+        """When the file was last checked for a change, by `monotonic`."""
         self._stamp: tuple[int, ...] | None = None
         self._kept = _NOTHING
         self._newest = 0
@@ -297,7 +302,11 @@ class Pairings:
 
     def _current(self) -> _PairingFile:
         """Return the content of the file if it is valid. Otherwise log the error once and return the last
-        valid content."""
+        valid content. The file is checked for changes every `LOOK_EVERY_S`, because every message asks
+        several times."""
+        if monotonic() - self._looked_at < LOOK_EVERY_S:
+            return self._kept
+        self._looked_at = monotonic()
         try:
             return self._read()
         except errors.HermesError as problem:

@@ -99,13 +99,15 @@ class Delivery:
         *,
         early: bool = False,
         doubtful: bool = False,
+        then: Callable[[], object] | None = None,
     ) -> bool:
         """Put a message into the outbox, split into as many parts as the platform needs.
 
         A second call with the same idempotency key adds nothing. Return whether a part is waiting to be sent.
         False means that an earlier call posted the message. With `early`, the entry may not be on disk yet
         when this returns. It is on disk before it is sent. With `doubtful`, the message may have arrived
-        already: it is not sent, and the person is notified.
+        already: it is not sent, and the person is notified. `then` is another store call; it is made
+        right after.
         """
         parts = divide_message(message, self._adapters.get(message.to.platform))
 
@@ -121,9 +123,15 @@ class Delivery:
                     doubtful=doubtful,
                 )
                 entries.append(entry)
+            if then is not None:
+                then()
             return entries
 
-        entries = await (call_store_early if early else call_store)(put)
+        try:
+            entries = await (call_store_early if early else call_store)(put)
+        except errors.LeaseLost:  # raised by `then`: the message is in the outbox
+            self.wake(key, message.to.platform)
+            raise
         states = {entry.state for entry in entries}
         if doubtful and "unknown" in states:
             self._metrics.deliveries.add(message.to.platform, "unknown")
@@ -272,6 +280,8 @@ class Delivery:
                     wait = await self._deliver(entry, pause)
             if wait is None:
                 pause = FIRST_PAUSE_S
+                if key not in self._requested:
+                    return
             elif self._closing:
                 return
             else:
@@ -333,13 +343,17 @@ class Delivery:
             await self._handle_unknown(entry, adapter, Unreachable("the gateway ended"), pause)
             raise
         except Exception as problem:  # noqa: BLE001 - each kind has its own consequence
+            self._requested.add(entry.session_key)  # the next entry, or this one again
             return await self._handle_failure(entry, adapter, problem, pause)
         self._metrics.deliveries.add(entry.platform, "sent")
         self._resting_until.pop(entry.platform, None)
         if (failures := self._failures.pop(entry.platform, 0)) > 0:
             log.info("deliveries to %s work again, after %d failed attempt(s)", entry.platform, failures)
         self._settle(entry.idempotency_key, "sent", sent)
-        await until_stored(lambda: finish_in_thread(lambda: self._db.outbox.mark_sent(entry.id, sent)))
+        if await until_stored(
+            lambda: finish_in_thread(lambda: self._db.outbox.finish_delivery(entry.id, sent))
+        ):
+            self._requested.add(entry.session_key)
         return None
 
     @contextmanager

@@ -17,17 +17,16 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 
 
 async def until_stored(
-    write: Callable[[], Awaitable[object]], *, trouble: Callable[[], Awaitable[object]] | None = None
-) -> None:
-    """Call `write` until it succeeds. Call `trouble` once, after the first failure.
+    write: Callable[[], Awaitable[T]], *, trouble: Callable[[], Awaitable[object]] | None = None
+) -> T:
+    """Call `write` until it succeeds, and return its result. Call `trouble` once, after the first failure.
 
     `LeaseHeld` and `LeaseLost` are raised and not retried: another process now owns the conversation.
     """
     pause = FIRST_PAUSE_S
     while True:
         try:
-            await write()
-            return
+            return await write()
         except (errors.LeaseHeld, errors.LeaseLost):
             raise
         except errors.StoreError as problem:

@@ -35,10 +35,11 @@ BY_ID = " ".join((ENTRIES, "WHERE id = ?"))
 # The index of open entries is a partial index WHERE state <> 'done'. A query uses it only if it repeats that condition
 # word for word, even where another condition implies it.
 OPEN = "state <> 'done' AND state IN ('queued', 'working') ORDER BY id"
-WAITING = " ".join((ENTRIES, "WHERE (? IS NULL OR session_key = ?) AND", OPEN))
+WAITING = " ".join((ENTRIES, "WHERE", OPEN))
+WAITING_IN_CHAT = " ".join((ENTRIES, "WHERE session_key = ? AND", OPEN))
 COUNT_WAITING = "SELECT count(*) FROM inbox WHERE state <> 'done' AND state IN ('queued', 'working')"
 COUNT_BY_STATE = "SELECT state, count(*) FROM inbox WHERE state <> 'done' GROUP BY state"
-OLDEST = " ".join((ENTRIES, "WHERE session_key = ? AND", OPEN, "LIMIT 1"))
+OLDEST = " ".join((WAITING_IN_CHAT, "LIMIT 1"))
 OLDEST_QUEUED = " ".join(
     (ENTRIES, "WHERE session_key = ? AND state <> 'done' AND state = 'queued' ORDER BY id LIMIT 1")
 )
@@ -179,7 +180,7 @@ class Inbox:
         )
 
         def work(writer: Writer) -> int:
-            rows = [_make_entry(row) for row in writer.rows(WAITING, key, key)]
+            rows = [_make_entry(row) for row in writer.rows(WAITING_IN_CHAT, key)]
             return sum(
                 writer.run(ABSORB, clock.now(), entry.id, key)
                 for entry in rows
@@ -227,9 +228,10 @@ class Inbox:
         return self._finish(entry_id, "failed", require_text("error", error)[:LONGEST_ERROR], lease_epoch)
 
     def list_waiting(self, session_key: str | None = None) -> list[InboxEntry]:
-        """Return the entries that are queued or in work, oldest first."""
+        """Return the entries that are queued or in work, oldest first: those of a chat, or all."""
         with self._engine.read() as reader:
-            return [_make_entry(row) for row in reader.rows(WAITING, session_key, session_key)]
+            rows = reader.rows(WAITING) if session_key is None else reader.rows(WAITING_IN_CHAT, session_key)
+            return [_make_entry(row) for row in rows]
 
     def list_waiting_chats(self, after: int = 0, limit: int = 500) -> list[tuple[str, int]]:
         """Return the session keys of chats with entries that are queued or in work, each with the id of its

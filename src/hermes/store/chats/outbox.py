@@ -39,12 +39,14 @@ BY_ID = " ".join((ENTRIES, "WHERE id = ?"))
 BY_KEY = " ".join((ENTRIES, "WHERE idempotency_key = ?"))
 # The index of open entries is a partial index WHERE state <> 'sent'. A query uses it only if it repeats that condition
 # word for word, even where another condition implies it.
-WAITING = " ".join(
+WAITING = " ".join((ENTRIES, "WHERE state <> 'sent' AND state IN ('queued', 'sending') ORDER BY id"))
+WAITING_IN_CHAT = " ".join(
     (
-        *(ENTRIES, "WHERE (? IS NULL OR session_key = ?)"),
+        *(ENTRIES, "WHERE session_key = ?"),
         "AND state <> 'sent' AND state IN ('queued', 'sending') ORDER BY id",
     )
 )
+OLDEST_IN_CHAT = " ".join((WAITING_IN_CHAT, "LIMIT 1"))
 UNKNOWN = " ".join((ENTRIES, "WHERE session_key = ? AND state <> 'sent' AND state = 'unknown' ORDER BY id"))
 COUNT_WAITING = "SELECT count(*) FROM outbox WHERE state <> 'sent' AND state IN ('queued', 'sending')"
 COUNT_BY_STATE = "SELECT state, count(*) FROM outbox WHERE state <> 'sent' GROUP BY state"
@@ -53,11 +55,12 @@ WAITING_CHATS = """SELECT session_key, min(id) FROM outbox
     HAVING min(id) > ? ORDER BY min(id) LIMIT ?"""
 UNDER_WAY = " ".join((ENTRIES, "WHERE state <> 'sent' AND state = 'sending' ORDER BY id"))
 # A retried entry keeps its place in its chat, but the entries of other chats go first.
-NEXT = """SELECT o.id FROM outbox o WHERE (? IS NULL OR o.session_key = ?) AND o.state <> 'sent'
-    AND o.state = 'queued' AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.session_key = o.session_key AND e.id < o.id
+NEXT = """SELECT o.id FROM outbox o WHERE o.state <> 'sent' AND o.state = 'queued' AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.session_key = o.session_key AND e.id < o.id
         AND e.state <> 'sent' AND e.state IN ('queued', 'sending'))
     ORDER BY o.changed_at, o.id LIMIT 1"""
 STATE = "SELECT state FROM outbox WHERE id = ?"
+QUEUED_WITH = """SELECT o.id FROM outbox e JOIN outbox o ON o.session_key = e.session_key
+    WHERE e.id = ? AND o.state <> 'sent' AND o.state = 'queued' LIMIT 1"""
 
 PUT = """INSERT INTO outbox (session_key, session_id, platform, idempotency_key, payload_json, state, epoch, created_at,
         changed_at)
@@ -152,14 +155,23 @@ class Outbox:
         key, me = check_optional_text("session_key", session_key), _identify_sender()
 
         def work(writer: Writer) -> OutboxEntry | None:
-            entry_id = writer.value(NEXT, key, key)
-            if entry_id is None:
-                return None
-            writer.run(CLAIM, me, clock.now(), entry_id)
-            return _make_entry(writer.rows(BY_ID, entry_id)[0])
+            if key is not None:
+                return _claim_oldest(writer, key, me)
+            entry_id = writer.value(NEXT)
+            return None if entry_id is None else _claim(writer, writer.rows(BY_ID, entry_id)[0], me)
 
         # Not repeatable: after an uncertain commit another process may have claimed the entry.
         return self._engine.write(work, repeatable=False)
+
+    def finish_delivery(self, entry_id: int, platform_message_id: str | int | None = None) -> bool:
+        """Mark an entry as delivered, as `mark_sent` does. Return whether another entry of its chat is queued."""
+        message, at = check_optional_id("platform_message_id", platform_message_id), clock.now()
+
+        def work(writer: Writer) -> bool:
+            writer.run(SENT, message, at, entry_id)
+            return writer.value(QUEUED_WITH, entry_id) is not None
+
+        return self._engine.write(work)
 
     def mark_sent(self, entry_id: int, platform_message_id: str | int | None = None) -> bool:
         """Mark an entry as delivered, even if its state is `unknown`. Return whether it is now marked as
@@ -225,9 +237,10 @@ class Outbox:
         return self._engine.write(work)
 
     def list_waiting(self, session_key: str | None = None) -> list[OutboxEntry]:
-        """Return the entries that are queued or being sent, oldest first."""
+        """Return the entries that are queued or being sent, oldest first: those of a chat, or all."""
         with self._engine.read() as reader:
-            return [_make_entry(row) for row in reader.rows(WAITING, session_key, session_key)]
+            rows = reader.rows(WAITING) if session_key is None else reader.rows(WAITING_IN_CHAT, session_key)
+            return [_make_entry(row) for row in rows]
 
     def list_unknown(self, session_key: str) -> list[OutboxEntry]:
         """Return the entries of a chat of which it is unknown whether they were delivered, oldest first."""
@@ -282,6 +295,18 @@ class Outbox:
         Their idempotency keys can then be used again."""
         before = clock.now() - check_time("older_than_seconds", older_than_seconds)
         return self._engine.write(lambda writer: writer.run(FORGET, before))
+
+
+def _claim_oldest(writer: Writer, key: str, sender: str) -> OutboxEntry | None:
+    """Claim the oldest entry of a chat, unless it is being sent."""
+    row = writer.row(OLDEST_IN_CHAT, key)
+    return None if row is None or row[6] != "queued" else _claim(writer, row, sender)
+
+
+def _claim(writer: Writer, row: Row, sender: str) -> OutboxEntry:
+    at = clock.now()
+    writer.run(CLAIM, sender, at, row[0])
+    return _make_entry((*row[:6], "sending", *row[7:9], sender, row[10], at))
 
 
 def _identify_sender() -> str:

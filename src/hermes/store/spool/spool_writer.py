@@ -56,7 +56,8 @@ class SpoolWriter:
         self._spool = Spool(engine.path)
         self._store = engine.path.name
         self._messages, self._sessions = Messages(self.engine), Sessions(self.engine)
-        self._late_messages, self._late_sessions = Messages(engine), Sessions(engine)
+        late = cast(Engine, UnsharedEngine(engine))
+        self._late_messages, self._late_sessions = Messages(late), Sessions(late)
         self._replayed = 0  # the handle has spooled entries while `kept` is higher
 
     def append(self, message: NewMessage) -> int:
@@ -160,7 +161,8 @@ class SpoolWriter:
         message, owners = _read_message(entry)
         messages = self._late_messages
         if owners is not None:
-            messages = Messages(self._engine.scoped(tuple(owners)).owning(message.session_id))
+            own = self._engine.scoped(tuple(owners)).owning(message.session_id)
+            messages = Messages(cast(Access, UnsharedEngine(own)))
         messages.append(message)
 
 
@@ -180,6 +182,20 @@ class SpoolFirstEngine:
 
     def owning(self, *session_ids: str) -> SpoolFirstEngine:
         return SpoolFirstEngine(cast(Scoped, self._engine).owning(*session_ids), self._catch_up)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+class UnsharedEngine:
+    """An engine whose writes are on disk when they return, also within `Engine.run_together`. The spool file is removed
+    after them."""
+
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def write(self, work: Callable[[Writer], T], *, share: bool = False, repeatable: bool = True) -> T:
+        return self._engine.write(work, share=False, repeatable=repeatable)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)

@@ -20,7 +20,7 @@ import apsw
 from hermes import errors
 from hermes.config import config_file
 from hermes.logs import get_logger
-from hermes.store.engine import DeferredWrites, Reader, Secret, Writer
+from hermes.store.engine import Outcome, Reader, Secret, Writer
 from hermes.store.sessions.blobs import Blobs
 from hermes.store.sqlite.connection import (
     SqliteReader,
@@ -34,6 +34,7 @@ from hermes.store.sqlite.connection import (
 from hermes.store.sqlite.encryption import encryption
 from hermes.store.sqlite.group_commit import Ticket
 from hermes.store.sqlite.search.indexer import SHORT_TAIL, Indexer
+from hermes.store.sqlite.shared_transaction import SharedTransaction
 from hermes.store.sqlite.transactions import Snapshot, Transactions
 from hermes.store.sqlite.wal.log_lock import NAP_S, LogLock
 
@@ -89,8 +90,6 @@ class SqliteEngine:
         self._indexer = Indexer(self._transactions)
         self._deadlines: dict[int, Deadline] = {}
         """By thread: the deadline that all searches within `share_deadline` share."""
-        self._deferred: dict[int, DeferredWrites] = {}
-        """By thread: the writes within `defer_sync`."""
 
     @property
     def spool_allowed(self) -> bool:
@@ -112,32 +111,42 @@ class SqliteEngine:
     def read(
         self, *, settled: bool = False, wait: bool = True, owners: Owners | None = None
     ) -> AbstractContextManager[Reader]:
+        shared = self._transactions.shared.get(get_ident())
+        if shared is not None:
+            shared.prepare_read()
         return Snapshot(self._transactions, settled, wait, owners)
 
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
+        shared = self._transactions.shared.get(get_ident())
+        if shared is not None and share:
+            return shared.write(work)
         self._connections.check_writable()
-        deferred = self._deferred.get(get_ident())
         try:
-            result: T = self._queue.do(
-                Ticket(work, share=share, repeatable=repeatable, deferred=deferred is not None)
-            )
+            result: T = self._queue.do(Ticket(work, share=share, repeatable=repeatable))
         except (errors.IndexDamaged, errors.StoreFull) as problem:
             result = self._repair_and_write(problem, work, share=share, repeatable=repeatable)
-        if deferred is not None:
-            deferred.count += 1
-        transactions = self._transactions
-        transactions.count_write()
-        if transactions.writes >= self._indexer.due_at_write:
-            self._indexer.follow_writes()
+        self._transactions.count_write()
+        self._index_if_due()
         return result
 
-    @contextmanager
-    def defer_sync(self) -> Iterator[DeferredWrites]:
-        deferred = self._deferred[get_ident()] = DeferredWrites()
+    def _index_if_due(self) -> None:
+        if self._transactions.writes >= self._indexer.due_at_write:
+            self._indexer.follow_writes()
+
+    def run_together(self, calls: Sequence[Callable[[], object]]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        # Without a log, a read could wait for the transaction that its own thread has open.
+        if self._connections.journal == "wal":
+            outcomes = SharedTransaction(self._transactions).run(calls)
+            self._index_if_due()
+        return [*outcomes, *map(self._run_alone, calls[len(outcomes) :])]
+
+    def _run_alone(self, call: Callable[[], object]) -> Outcome:
+        before = self._transactions.writes
         try:
-            yield deferred
-        finally:
-            del self._deferred[get_ident()]
+            return Outcome(call(), None, self._transactions.writes > before)
+        except BaseException as problem:  # noqa: BLE001 - the outcome of this call
+            return Outcome(None, problem, self._transactions.writes > before)
 
     def sync(self) -> None:
         self._transactions.sync_log()

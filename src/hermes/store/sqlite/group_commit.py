@@ -48,7 +48,7 @@ class Ticket:
     """A write of one caller in the commit queue."""
 
     __slots__ = (
-        *("work", "share", "repeatable", "impatient", "outside", "deferred"),
+        *("work", "share", "repeatable", "impatient", "outside"),
         *("result", "error", "finished", "turn", "along", "next", "gone", "way"),
         *("queue", "outer", "settled"),
     )
@@ -61,14 +61,12 @@ class Ticket:
         repeatable: bool = True,
         impatient: bool = False,
         outside: bool = False,
-        deferred: bool = False,
     ) -> None:
         self.work = work
         self.share = share  # may share a commit with other writes
         self.repeatable = repeatable  # may be repeated after a lost commit
         self.impatient = impatient  # fails at once if another process holds the lock
         self.outside = outside  # runs outside any transaction, while no other thread of this process writes
-        self.deferred = deferred  # becomes durable later, by a call of `Transactions.sync_log`
         self.result: Any = None
         self.error: BaseException | None = None
         self.finished = False
@@ -168,6 +166,9 @@ class CommitQueue:
         self._awaited = 0
         self._all_there = threading.Lock()
         self._all_there.acquire()
+        self._lead_thread = 0
+        """The thread that leads outside `do`; 0 if there is none."""
+        self._end_lead: Callable[[], None] = lambda: None
 
     @property
     def has_waiting(self) -> bool:
@@ -180,8 +181,25 @@ class CommitQueue:
     def is_led_by(self, ticket: Ticket) -> bool:
         return self._leader is ticket
 
+    def take_lead(self, ticket: Ticket, end: Callable[[], None]) -> None:
+        """Wait until this thread leads, for a transaction that stays open after this call.
+
+        The thread must call `give_up_lead`. `end` does so: it is called before another write of the same thread.
+        Signal handlers must not run in this thread.
+        """
+        self._enter(ticket)
+        self._lead_thread, self._end_lead = get_ident(), end
+
+    def give_up_lead(self, ticket: Ticket) -> None:
+        self._lead_thread = 0
+        ticket.finished = True
+        self._settle(ticket)
+        ticket.way.leave()
+
     def do(self, ticket: Ticket) -> Any:
         thread = get_ident()
+        if thread == self._lead_thread:
+            self._end_lead()
         if thread in writes_at_work:
             interrupted = interrupted_writes(thread)
             if interrupted:
@@ -192,19 +210,7 @@ class CommitQueue:
         ticket.queue = self
         try:
             writes_at_work[thread] = ticket
-            ticket.way.enter()
-            with self._mutex:
-                if self._leader is None:
-                    self._leader = ticket
-                else:
-                    ticket.turn = threading.Lock()
-                    ticket.turn.acquire()
-                    self._waiting.append(ticket)
-                    if len(self._waiting) == self._awaited and self._all_there.locked():
-                        self._all_there.release()
-            if ticket.turn is not None:
-                ticket.turn.acquire()  # released when the write is done, or this thread must lead
-                _wake(ticket.next)
+            self._enter(ticket)
             if not ticket.finished:
                 self._lead(ticket)
             ticket.way.leave()
@@ -221,6 +227,22 @@ class CommitQueue:
                 self._leave(ticket)
             raise
         return ticket.result if ticket.error is None else _outcome(ticket)
+
+    def _enter(self, ticket: Ticket) -> None:
+        """Join the queue. Wait until a leader has made the write, or until this thread must lead."""
+        ticket.way.enter()
+        with self._mutex:
+            if self._leader is None:
+                self._leader = ticket
+            else:
+                ticket.turn = threading.Lock()
+                ticket.turn.acquire()
+                self._waiting.append(ticket)
+                if len(self._waiting) == self._awaited and self._all_there.locked():
+                    self._all_there.release()
+        if ticket.turn is not None:
+            ticket.turn.acquire()  # released when the write is done, or this thread must lead
+            _wake(ticket.next)
 
     def _leave(self, ticket: Ticket) -> None:
         """After an interrupt, remove `ticket` from the queue.

@@ -26,6 +26,7 @@ from hermes.store.sqlite.wal import file_guard
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.scope import Owners, ScopedConnection
+    from hermes.store.sqlite.shared_transaction import SharedTransaction
 
 log = get_logger(__name__)
 T = TypeVar("T")
@@ -63,7 +64,9 @@ class Transactions:
         self._checkpoint_every = checkpoint_every_n_writes
         self._max_retries = write_max_retries
         self._retry_s = write_retry_s
-        self.writes = 0
+        self.writes = self._commits = 0
+        self.shared: dict[int, SharedTransaction] = {}
+        """By thread: the transaction of the calls that run together."""
         self._at_work = False  # whether the leader's batch has the write lock, or is being undone
         self._is_committing = False
         self._committed: list[object] = []  # not empty once the current batch is committed
@@ -101,9 +104,14 @@ class Transactions:
     # ---------------------------------------------------------------- writing
 
     def count_write(self) -> None:
-        """Count a committed write. Request a checkpoint after every `checkpoint_every_n_writes` writes."""
-        self.writes += 1
-        if self.writes % self._checkpoint_every == 0:
+        """Count a committed write. Request a checkpoint after every `checkpoint_every_n_writes` commits."""
+        self.count_writes(1)
+
+    def count_writes(self, writes: int) -> None:
+        """Count the writes of one commit, as `count_write` does."""
+        self.writes += writes
+        self._commits += 1
+        if self._commits % self._checkpoint_every == 0:
             connections = self.connections
             if connections.journal == "wal":
                 connections.checkpointer.ask()
@@ -168,7 +176,7 @@ class Transactions:
             else:
                 if connections.is_closed:
                     connections.check_usable()
-                self._begin(impatient=batch[0].impatient, deferred=all(ticket.deferred for ticket in batch))
+                self._begin(impatient=batch[0].impatient)
                 self._at_work = True
                 if len(batch) == 1:
                     batch[0].result = batch[0].work(connections.writer)
@@ -190,9 +198,24 @@ class Transactions:
         except Exception as problem:
             if committed:
                 raise  # raised by a signal handler: `undo` marks the writes of the others as stored
-            self._roll_back()
-            self._fail(batch, self._translate(problem))
+            self.roll_back()
+            self._fail(batch, self.translate(problem))
             self._at_work = False
+
+    def begin_shared(self) -> None:
+        """Begin a transaction that stays open after this call. The thread leads the commit queue."""
+        if self.connections.is_closed:
+            self.connections.check_usable()
+        self.connections.check_writable()
+        self._begin(deferred=True)
+
+    def commit_shared(self) -> None:
+        """Commit the transaction of `begin_shared`. Raise an error if its changes are lost."""
+        connections = self.connections
+        connections.connection.execute("COMMIT")
+        if not connections.guard.is_log_in_place() and not connections.restore_log(committed=True):
+            raise self._make_removed_again_error()
+        connections.log_lock.release()
 
     def undo(self, batch: list[Ticket]) -> None:
         """Roll back an uncommitted batch. If the batch was committed, mark its tickets as finished."""
@@ -200,7 +223,7 @@ class Transactions:
             try:
                 self.connections.await_recovery()
                 committed = bool(self._committed) and self.connections.has_lasted()
-                self._roll_back()
+                self.roll_back()
                 break
             except apsw.ThreadingViolationError:  # the interrupted thread is still releasing its cursors
                 time.sleep(0.0001)
@@ -261,7 +284,7 @@ class Transactions:
         finally:
             beside.connections.close()
 
-    def _translate(self, problem: Exception) -> Exception:
+    def translate(self, problem: Exception) -> Exception:
         return self.connections.translate_error(problem) if isinstance(problem, FILE_PROBLEMS) else problem
 
     @staticmethod
@@ -346,10 +369,10 @@ class Transactions:
                 if not connections.connection.in_transaction:
                     raise  # SQLite rolled back the whole transaction (for example, a full disk): all writes fail
                 connections.connection.execute("ROLLBACK TO follower")
-                ticket.error = self._translate(problem)
+                ticket.error = self.translate(problem)
             connections.connection.execute("RELEASE follower")
 
-    def _roll_back(self) -> None:
+    def roll_back(self) -> None:
         connections = self.connections
         connections.await_recovery()
         if not connections.is_closed and connections.connection.in_transaction:

@@ -1,0 +1,154 @@
+"""A transaction that several calls of one thread share: see `Engine.run_together`.
+
+The transaction begins with the first write and ends after the last call. It ends earlier if a call reads after it has
+written, because a read uses a connection of its own and does not see uncommitted writes. Each write is a savepoint, so
+that an error in it undoes only this write.
+
+A shared transaction does not deal with trouble. If SQLite reports an error of the file, or the commit fails, the calls
+that had written run again by themselves. Repairs, the spool and the retries of `Transactions` then apply to them.
+
+Only threads without signal handlers may share a transaction: no exception can come between two steps.
+"""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import apsw
+
+from hermes import errors
+from hermes.store.engine import Outcome, Writer
+from hermes.store.sqlite.group_commit import Ticket
+
+if TYPE_CHECKING:
+    from hermes.store.sqlite.transactions import Transactions
+
+T = TypeVar("T")
+
+
+class SharedCommitFailed(BaseException):
+    """The transaction was rolled back. Not an `Exception`, so that the interrupted call cannot handle it."""
+
+    def __init__(self, problem: Exception) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+class SharedTransaction:
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+        self._ticket: Ticket | None = None
+        """The ticket with which this thread leads the commit queue; None while no transaction is open."""
+        self._writes = 0
+        """The number of writes in the open transaction."""
+        self._writes_before_call = 0
+        self._is_partly_committed = False
+        """Whether a part of the current call is committed."""
+        self._outcomes: list[Outcome] = []
+        self._settled = 0
+        """The number of outcomes that do not depend on the open transaction."""
+        self._refusal: errors.HermesError | None = None
+        """Why no transaction could begin. The following writes fail at once, and do not wait as long again."""
+
+    def run(self, calls: Sequence[Callable[[], Any]]) -> list[Outcome]:
+        """Run the calls and return their outcomes. If a commit fails, return the outcomes of the calls before it."""
+        shared, thread = self._transactions.shared, get_ident()
+        shared[thread] = self
+        try:
+            for call in calls:
+                self._outcomes.append(self._run_call(call))
+                if self._ticket is None:
+                    self._settled = len(self._outcomes)
+            self.commit()
+        except SharedCommitFailed as failure:
+            if self._is_partly_committed:  # running it again would repeat the committed part
+                del self._outcomes[self._settled :]
+                return [*self._outcomes, Outcome(None, failure.problem, True)]
+            return self._outcomes[: self._settled]
+        finally:
+            del shared[thread]
+        return self._outcomes
+
+    def _run_call(self, call: Callable[[], Any]) -> Outcome:
+        self._writes_before_call = self._writes
+        self._is_partly_committed = False
+        try:
+            return Outcome(call(), None, self._has_written)
+        except SharedCommitFailed:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - the outcome of this call
+            return Outcome(None, problem, self._has_written)
+
+    @property
+    def _has_written(self) -> bool:
+        return self._is_partly_committed or self._writes > self._writes_before_call
+
+    # ---------------------------------------------------------------- used by the engine during a call
+
+    def write(self, work: Callable[[Writer], T]) -> T:
+        """Run `work` in the transaction. Begin the transaction if necessary."""
+        if self._ticket is None:
+            self._begin()
+        connections = self._transactions.connections
+        connection = connections.connection
+        connection.execute("SAVEPOINT call")
+        try:
+            result = work(connections.writer)
+        except Exception as problem:
+            if isinstance(problem, apsw.Error) and not isinstance(problem, apsw.ConstraintError):
+                self._fail(problem)
+            connection.execute("ROLLBACK TO call")
+            connection.execute("RELEASE call")
+            raise self._transactions.translate(problem) from None
+        connection.execute("RELEASE call")
+        self._writes += 1
+        return result
+
+    def prepare_read(self) -> None:
+        """Commit the writes of the current call, so that a read sees them."""
+        if self._writes > self._writes_before_call:
+            self.commit()
+
+    def commit(self) -> None:
+        """Commit the open transaction, if there is one. Raise `SharedCommitFailed` if this fails."""
+        ticket = self._ticket
+        if ticket is None:
+            return
+        try:
+            self._transactions.commit_shared()
+        except Exception as problem:  # noqa: BLE001 - raised as SharedCommitFailed
+            self._fail(problem)
+        self._is_partly_committed = self._writes > self._writes_before_call
+        self._transactions.count_writes(self._writes)
+        self._end()
+
+    # ---------------------------------------------------------------- the transaction
+
+    def _begin(self) -> None:
+        if self._refusal is not None:
+            raise type(self._refusal)(str(self._refusal))
+        ticket = Ticket(lambda _: None)
+        self._transactions.queue.take_lead(ticket, self.commit)
+        self._ticket = ticket
+        try:
+            self._transactions.begin_shared()
+        except Exception as problem:
+            self._transactions.roll_back()
+            self._end()
+            failure = self._transactions.translate(problem)
+            if isinstance(failure, errors.StoreBusy):
+                self._refusal = failure
+            raise failure from problem
+
+    def _fail(self, problem: Exception) -> None:
+        self._transactions.roll_back()
+        self._end()
+        raise SharedCommitFailed(self._transactions.translate(problem)) from problem
+
+    def _end(self) -> None:
+        ticket, self._ticket = self._ticket, None
+        self._writes = self._writes_before_call = 0
+        assert ticket is not None
+        self._transactions.queue.give_up_lead(ticket)
