@@ -40,8 +40,8 @@ class ThoughtDelta(NamedTuple):
 
 
 class Recast(NamedTuple):
-    """The text that was streamed so far in this answer is reasoning: a closing tag arrived without an opening
-    tag.
+    """The text streamed so far in this answer was reasoning, not the answer: a closing tag arrived without an
+    opening tag.
 
     The text of the answer follows.
     """
