@@ -1,4 +1,5 @@
-"""Foreign text after a mark in the left margin, wrapped within its column, and folded if it is long."""
+"""Prints foreign text after a mark in the left margin. The text is wrapped within its column, and folded if
+it is long."""
 
 from __future__ import annotations
 
@@ -59,8 +60,7 @@ class Folded(NamedTuple):
 
 
 def fold(lines: Sequence[str], head: int, tail: int, longest: int) -> Folded:
-    """Omit the lines between the first `head` and the last `tail` lines, unless that would omit only one
-    line.
+    """Omit the lines between the first `head` and the last `tail` lines. A single line is not omitted.
 
     Each line is cut to `longest` characters.
     """
