@@ -27,7 +27,7 @@ from hermes.store.retention.session_files import EDITS, locate_edits
 _log = get_logger(__name__)
 
 LARGEST = 10_000_000
-"""The size limit, in bytes, for keeping the old content of a file."""
+"""The maximum size, in bytes, of a file whose old content is kept."""
 MOST_EDITS, MOST_BYTES = 200, 50_000_000
 """The maximum number and total size of the edits of one conversation. Beyond these limits the oldest edits
 are dropped."""

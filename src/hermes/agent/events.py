@@ -158,8 +158,8 @@ class Failed(NamedTuple):
     why: str
     error: Exception
     hidden: str = ""
-    """The reason including the error message of a model's provider, for the log. Empty if `why` already
-    includes that message or there is none."""
+    """The reason with the error message of the model's provider, for the log. Empty if `why` already contains
+    that message, or if there is none."""
 
 
 Event = (

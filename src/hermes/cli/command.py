@@ -27,8 +27,8 @@ LARGEST_ID = 2**63 - 1
 
 Run = Callable[[argparse.Namespace], int]
 Words = Sequence[str] | None
-"""The words typed after the name of a command, without flags. None loads every command, which is used for
-lists of all commands."""
+"""The words typed after the name of a command, without flags. None means that every command is loaded, as for
+a list of all commands."""
 
 
 class Access(Enum):
@@ -144,8 +144,8 @@ def add_commands(parser: argparse.ArgumentParser, commands: Mapping[str, Command
 
 
 def add_store_option(parser: argparse.ArgumentParser, run: Run) -> None:
-    """Add the option `--store`, which names another file than the store of the home, and set the function of
-    the command."""
+    """Add the option `--store`, which names a store other than that of the home. Set the function of the
+    command."""
     parser.set_defaults(run=run)
     parser.add_argument("--store", type=Path, metavar="FILE", help=STORE_HELP)
 

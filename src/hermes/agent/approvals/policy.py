@@ -32,8 +32,8 @@ ASK, AUTO, OFF = "ask", "auto", "off"
 VIRTUAL = (Path("/proc"), Path("/sys"), Path("/dev"))
 """Virtual file systems that expose the machine and its processes, including this process's environment."""
 LONGEST_OPTION = 200
-"""A limit for short options in characters. An option of this length or more is treated as if it named any
-path."""
+"""The length limit of a short option, in characters. An option of this length or more is treated as if it
+named the root folder `/`."""
 SUBCOMMANDS = frozenset(
     """
     apt apt-get brew bun bundle cargo composer conda dart deno docker dotnet flutter gh git glab go gradle hatch
@@ -263,7 +263,7 @@ class Policy:
         if self._mode == OFF or path in self._files_allowed:
             return
         if self.view.is_hidden(path) or any(path.is_relative_to(folder) for folder in VIRTUAL):
-            raise Refused(f"{path} holds the person's keys or private data, which are not for you")
+            raise Refused(f"{path} holds the person's keys or private data, which you may not read")
         if self.view.can_read(path):
             return
         await self._ask(ApprovalRequest(f"read {path}", "is outside the workspace"), approve, "this file")
@@ -300,8 +300,8 @@ def _list_possible_paths(text: str) -> list[str]:
 def _suggest_prefix(commands: Sequence[SimpleCommand]) -> tuple[str, ...]:
     """Return the prefix to offer with an approval; empty if there is none.
 
-    A prefix is offered only if exactly one of the commands does more than read. The other commands need no
-    approval, because they only read.
+    A prefix is offered only if exactly one of the commands is not read-only. The other commands need no
+    approval.
     """
     acting = [command for command in commands if not is_read_only(command, sandboxed=True)]
     return _get_prefix(acting[0]) if len(acting) == 1 else ()

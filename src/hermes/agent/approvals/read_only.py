@@ -43,10 +43,10 @@ def _is_date_format(operands: Sequence[str]) -> bool:
 
 
 def _has_no_subscript(operands: Sequence[str]) -> bool:
-    """Return whether no operand can contain a command for bash to evaluate.
+    """Return whether the operands are free of commands that bash would evaluate.
 
-    bash runs the command in `a[$(command)]` if it uses the operand as the name of an array element (`-v`) or
-    as a number (`-ge` in `[[ ]]`).
+    If an operand is the name of an array element (`-v`) or a number (`-ge` in `[[ ]]`), bash runs the command
+    in `a[$(command)]`.
     """
     return not any(sign in operand for operand in operands for sign in "[$`")
 

@@ -25,8 +25,8 @@ LEAST_TAIL, LEAST_MIDDLE = 3, 2
 """The number of newest messages that are kept regardless of their size, and the minimum number of messages to
 summarise."""
 SOFT = 1.5
-"""The head and the tail may exceed their token budget by this factor if otherwise a protected message would
-be summarised, or a call would be separated from its result."""
+"""The factor by which the head and the tail may exceed their token budget. They may exceed it to keep a
+protected message, or to keep a call together with its result."""
 
 
 class CompressionPlan(NamedTuple):

@@ -254,8 +254,8 @@ def parse_sections(text: str) -> dict[str, str]:
 
 
 def read_free_summary(text: str) -> dict[str, str]:
-    """Return an answer without the expected headings, for example with headings in another language, as a
-    summary with one section. Return an empty dictionary if the text is too short to be a summary."""
+    """Return a summary with one section for an answer that has no expected headings, for example because they
+    are in another language. Return an empty dictionary if the text is too short to be a summary."""
     inside = re.sub(r"^#{1,2}(?=[ \t])", "###", text.strip(), flags=re.MULTILINE)
     return {FREE: inside} if len(inside) >= LEAST_FREE_TEXT else {}
 

@@ -1,5 +1,5 @@
-"""Prints foreign text after a mark in the left margin. The text is wrapped within its column, and folded if
-it is long."""
+"""Prints text from models and tools after a mark in the left margin. The text is wrapped within its column,
+and folded if it is long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes.text import format_count
 
 OPEN_HINT = "Ctrl-O opens"
 FOREIGN_MARK = "│"
-"""The mark in the left margin of foreign text."""
+"""The mark in the left margin of text from models and tools."""
 INDENT, MARGIN = 2, 4
 """The space before the mark, and the whole width of the margin with the mark."""
 TAB = 4

@@ -1,5 +1,5 @@
-"""The screen of the chat. This module escapes foreign text. The code that draws the text does not escape it
-again.
+"""The screen of the chat. This module escapes text from models and tools. The code that draws the text does
+not escape it again.
 
 On a terminal, an answer is Markdown: finished blocks are written once, and only the open block is redrawn. On
 other outputs, an answer is plain text, and each block is written when it is complete.
