@@ -1,6 +1,9 @@
-"""The cost of encryption: CPU time of appends and searches, plain and encrypted, measured in one process.
+"""Measures the cost of encryption: the CPU time of appends and searches with a plain and an encrypted store,
+in one process.
 
-It requires `apsw-sqlite3mc` instead of `apsw` (see docs/encryption.md):  python bench/encryption_bench.py
+    python bench/encryption_bench.py
+
+The program requires `apsw-sqlite3mc` instead of `apsw` (see docs/encryption.md).
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ def main() -> None:
 
 
 def report(what: str, stores: dict[str, SessionDB], work: Callable[[SessionDB, random.Random], int]) -> None:
-    """Print the median time per operation for each store. The operations alternate between the stores, so
-    that other load on the machine affects all of them."""
+    """Print the median CPU time per operation for each store. The operations alternate between the stores, so
+    that other load on the machine affects all stores equally."""
     took: dict[str, list[float]] = {name: [] for name in stores}
     for at in range(ROUNDS):
         for name, db in stores.items():

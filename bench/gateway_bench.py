@@ -4,9 +4,10 @@
 
 This process plays the platform. It delivers messages over a socket, records acknowledgements and answers, and
 delivers unacknowledged messages again, as platforms do. The gateway runs in a separate process, with a store
-in a temporary home and a model that answers at once, so that only the gateway is measured. With `--base`, each
-scenario also runs with the source of another checkout, in the same sitting, and the ratio is printed. Compare
-ratios only: absolute times on a shared machine are not reliable. The program exits with 1 if a message was
+in a temporary home. Its model answers at once, so that only the gateway is measured.
+
+With `--base`, each scenario also runs with the source of another checkout, and the ratio is printed. Compare
+only ratios: absolute times on a shared machine are not reliable. The program exits with 1 if a message was
 lost, unanswered, or processed or delivered twice.
 """
 
@@ -62,7 +63,7 @@ class Socket:
     """The gateway's side of the platform connection: one line of JSON per message, in both directions."""
 
     def __init__(self, path: str, seconds: float, confirms: bool) -> None:
-        """`seconds` is how long one delivery takes. `confirms`: whether the platform confirms each
+        """`seconds` is the time that one delivery takes. `confirms`: whether the platform confirms each
         message."""
         from hermes.gateway.adapter import Capabilities
 
@@ -84,7 +85,7 @@ class Socket:
         self._reading = asyncio.create_task(self._read(reader, self._writer, receive))
         try:
             await asyncio.shield(self._reading)
-        finally:  # if this task was cancelled, messages can still be sent and confirmed
+        finally:  # the reading task continues, so that messages can still be sent and confirmed
             self._is_receiving = False
 
     async def _read(
@@ -162,9 +163,8 @@ class Socket:
             await asyncio.gather(self._reading, return_exceptions=True)
 
     def _say(self, **record: Any) -> None:
-        if (
-            self._writer is not None
-        ):  # None: the platform is away, and delivers again what was not acknowledged
+        # The writer is None while the platform is away. The platform then delivers unacknowledged messages again.
+        if self._writer is not None:
             self._writer.write(json.dumps(record).encode() + b"\n")
 
 
@@ -203,7 +203,7 @@ async def serve(
 
 
 def fill_outbox(entries: int) -> None:
-    """Put messages for as many chats into the outbox."""
+    """Put `entries` messages into the outbox, each for a different chat."""
     from hermes.db.session_db import SessionDB
     from hermes.gateway.inbound_events import Source
     from hermes.gateway.outbound.delivery import OutgoingMessage
@@ -219,7 +219,7 @@ def fill_outbox(entries: int) -> None:
 
 
 class Platform:
-    """The platform and the gateway process, with a new home in `work`."""
+    """The platform, and the gateway process that it starts with a new home in `work`."""
 
     def __init__(self, work: Path, tree: Path, *, seconds: float = 0.0, **limits: int) -> None:
         self.path = str(work / "platform.sock")
@@ -232,7 +232,7 @@ class Platform:
         self.health_port = 0
         self._seconds, self._limits = seconds, limits
         self.confirms = False
-        """Whether the platform confirms each message that it gets."""
+        """Whether the platform confirms each message that it receives."""
         self.is_away = False
         self._usage: asyncio.Future[tuple[int, float]] | None = None
         self.connected = asyncio.Event()
@@ -300,7 +300,8 @@ class Platform:
         await child.wait()
 
     async def go_away(self, seconds: float) -> None:
-        """Drop the connection, and refuse new ones for some seconds. Confirmations on their way are lost."""
+        """Drop the connection, and refuse new connections for `seconds`. Confirmations that are not delivered
+        yet are lost."""
         self.is_away = True
         self.connected.clear()
         self._server.close()
@@ -318,7 +319,7 @@ class Platform:
         await self._child.wait()
 
     async def end(self, patience: float = 120.0) -> float:
-        """End the gateway with SIGTERM. Return the seconds that it took."""
+        """End the gateway with SIGTERM. Return the number of seconds until it ended."""
         assert self._child is not None
         began = monotonic()
         self._child.terminate()
@@ -340,14 +341,15 @@ class Platform:
                 self.deliver(message)
 
     async def measure_usage(self) -> tuple[int, float]:
-        """Return the largest memory of the gateway in KB and its processor seconds."""
+        """Return the peak memory of the gateway in KB, and its CPU time in seconds."""
         self._usage = asyncio.get_running_loop().create_future()
         self.deliver({"usage": 1})
         return await self._usage
 
 
 async def settled(platform: Platform, wanted: Callable[[], bool], patience: float = 60.0) -> None:
-    """Wait until `wanted` returns True, or until nothing has happened for `patience` seconds."""
+    """Wait until `wanted` returns True, or until no message was acknowledged or delivered for `patience`
+    seconds."""
     last, since = None, monotonic()
     while not wanted() and monotonic() - since < patience:
         now = (len(platform.acked), sum(platform.arrived.values()), platform.notices)
@@ -375,7 +377,7 @@ PROBLEMS = ("lost", "processed twice", "unanswered", "delivered twice")
 
 
 async def run_crowd(arguments: argparse.Namespace, work: Path, tree: Path) -> Figures:
-    """All messages of many chats at once."""
+    """Many chats send all their messages at once."""
     platform = Platform(work, tree)
     await platform.open()
     await platform.start_gateway()
@@ -401,7 +403,7 @@ async def run_crowd(arguments: argparse.Namespace, work: Path, tree: Path) -> Fi
 
 
 async def run_steady(arguments: argparse.Namespace, work: Path, tree: Path) -> Figures:
-    """A hundred messages per second."""
+    """A steady load of a hundred messages per second."""
     platform = Platform(work, tree)
     await platform.open()
     await platform.start_gateway()
@@ -421,7 +423,7 @@ async def run_steady(arguments: argparse.Namespace, work: Path, tree: Path) -> F
 
 
 async def run_many(arguments: argparse.Namespace, work: Path, tree: Path) -> Figures:
-    """One message of very many chats at once, and SIGTERM while most of them wait."""
+    """Very many chats send one message each at once. SIGTERM ends the gateway while most messages wait."""
     platform = Platform(work, tree)
     await platform.open()
     await platform.start_gateway()
@@ -450,7 +452,7 @@ async def run_many(arguments: argparse.Namespace, work: Path, tree: Path) -> Fig
 
 
 async def run_start(arguments: argparse.Namespace, work: Path, tree: Path) -> Figures:
-    """A start with a full outbox."""
+    """The gateway starts with a full outbox."""
     platform = Platform(work, tree)
     await platform.open()
     await platform.fill_outbox(arguments.outbox)
@@ -494,7 +496,7 @@ async def run_start(arguments: argparse.Namespace, work: Path, tree: Path) -> Fi
 
 
 async def run_kill(arguments: argparse.Namespace, work: Path, tree: Path) -> Figures:
-    """`kill -9` while answers are being sent, and a restart."""
+    """The gateway is killed with `kill -9` while answers are being sent, and restarted."""
     platform = Platform(work, tree, seconds=0.3)
     await platform.open()
     await platform.start_gateway()
@@ -521,7 +523,8 @@ SCENARIOS: dict[str, Callable[[argparse.Namespace, Path, Path], Awaitable[Figure
 
 
 def check_store(work: Path, platform: Platform, messages: list[dict[str, Any]]) -> Figures:
-    """Compare what was sent, stored and delivered."""
+    """Compare the messages that the platform sent with the stored and the delivered messages. Return the
+    number of messages with each problem."""
     import apsw
 
     with_mark: Counter[str] = Counter()

@@ -1,9 +1,10 @@
-"""A soak test of the gateway: steady load, with random kills of the gateway and of the platform's server.
+"""A soak test of the gateway: steady load, with random kills and random losses of the connection.
 
     python bench/gateway_soak.py [--seconds 600] [--seed 1] [--chats 50]
 
-At the end, every message must be stored and answered once. After each kill or lost connection, the delivery of at
-most `deliveries_at_once` messages may be unknown. The program exits with 1 otherwise.
+A kill ends the gateway. A loss of the connection separates it from the platform. At the end, every message
+must be stored and answered once. After each kill or lost connection, the delivery of at most
+`deliveries_at_once` messages may be unknown. The program exits with 1 if this does not hold.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Figures about the code base: modules, importers, names, folders, and the call path of a message.
+"""Prints figures about the code base: modules, importers, names, folders, and the call path of a message.
 
     .venv/bin/python bench/house_figures.py [--source OTHER_CHECKOUT/src]
 
-The counts depend only on source text and imports, so two commits can be compared. If a call path cannot be measured in
-a commit, the error is printed in its place.
+The counts depend only on source text and imports, so two commits can be compared. If a call path cannot be
+measured in a commit, the error is printed in its place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 WORDS_OF_THE_DIALECT = {"told", "shown", "said"}
 # Each program below receives the source folder and the path of a new store. It prints function names as JSON.
 
-# Finds the deepest stack of our frames at any call of apsw during one append, with a profile function.
+# Finds the deepest stack of frames of this package at any call of apsw during one append.
 STACK = """
 import json, sys
 import apsw
@@ -52,8 +52,8 @@ with SessionDB(Path(sys.argv[2])) as db:
 print(json.dumps(max(depths, key=len)))
 """
 
-# The async generators of ours that forward a text delta of the offline model, at the moment when a surface
-# receives it.
+# Lists the async generators of this package that forward a text delta of the offline model, at the moment
+# when a surface receives the delta.
 GENERATORS = """
 import asyncio, gc, json, sys
 from pathlib import Path
@@ -84,9 +84,9 @@ with SessionDB(Path(sys.argv[2])) as db:
     asyncio.run(main(db))
 """
 
-# Sends a message to the real Telegram adapter with a local server. It collects each function of ours on the
-# stack at each of POINTS and when the answer is sent. If a point is not passed, it was renamed, and its name
-# must be updated here.
+# Sends a message to the real Telegram adapter, which is connected to a local server. The program collects the
+# functions of this package that are on the stack at each of POINTS and when the answer is sent. If a point is
+# not reached, the function was renamed, and its name must be updated here.
 SPINE = """
 import asyncio, json, sys
 from pathlib import Path
@@ -184,8 +184,8 @@ def imports(name: str, tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
 
 
 def list_dialect(trees: dict[str, ast.Module]) -> tuple[list[str], int]:
-    """Return the functions, attributes and variables whose names contain a word of the old dialect, and the
-    number of variables named `one`.
+    """Return the functions, attributes and variables whose names contain a word that the naming rules forbid
+    (such as `told`), and the number of variables named `one`.
 
     Constants and variables inside comprehensions are left out.
     """
@@ -221,7 +221,7 @@ def measure(program: str, source: Path) -> list[str]:
             text=True,
             env={
                 **os.environ,
-                # The tests of the measured checkout, if it has any.
+                # Use the tests of the measured checkout, if it has any.
                 "PYTHONPATH": os.pathsep.join(map(str, (source, source.parent, ROOT))),
                 "HERMES_HOME": folder,
             },
@@ -235,7 +235,7 @@ def measure(program: str, source: Path) -> list[str]:
 def describe_measure(program: str, source: Path) -> str:
     try:
         names = measure(program, source)
-    except RuntimeError as problem:  # names can differ in another commit
+    except RuntimeError as problem:  # names can differ between commits
         return str(problem).strip().splitlines()[-1]
     return f"{len(names)} {' < '.join(name.removeprefix('hermes.') for name in names)}"
 

@@ -1,5 +1,4 @@
-"""Measurements without a counterpart in the baseline of store_bench.py. One table, with ratios within one
-run.
+"""Measurements that store_bench.py does not make. The result is one table, with ratios within one run:
 
 - threads of one process that share commits, compared with one thread;
 - the memory of the streaming export, compared with the size of the exported text;

@@ -1,9 +1,9 @@
-"""Write docs/session-db.md, the reference of `SessionDB`, from its source.
+"""Writes docs/session-db.md, the reference of `SessionDB`, from its source.
 
     python -m tools.api_reference [--check]
 
-Headings are the section comments of the source. A public verb without a docstring is an error. With `--check` nothing
-is written, and a page that is not up to date is an error.
+The headings of the page are the section comments of the source. A public verb without a docstring is an
+error. With `--check`, nothing is written, and an outdated page is an error.
 """
 
 from __future__ import annotations

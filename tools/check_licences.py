@@ -1,10 +1,10 @@
-"""Check the licences of all direct and indirect dependencies, for each extra in pyproject.toml.
+"""Checks the licences of all direct and indirect dependencies, for each extra in pyproject.toml.
 
     python tools/check_licences.py [PROJECT]
 
-Licences are read from the metadata of installed distributions, and from licences.toml for all others. An
-unknown licence is an error, and so is a licence that licences.toml does not allow. The exit code is 1 if
-there are errors.
+The licence of an installed distribution is read from its metadata, all others from licences.toml. An unknown
+licence is an error. A licence that licences.toml does not allow is an error too. The exit code is 1 if there
+are errors.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ ALIASES = {
 SILENT = ("", "unknown")
 NO_LICENCE = ("License :: DFSG approved", "License :: OSI Approved")
 LONGEST_NAME = 100
-"""A `License` field that is longer than this, or has several lines, contains the text of a licence and not
-its name."""
+"""The maximum length of a licence name. A `License` field that is longer or has several lines contains the
+text of a licence."""
 
 _TOKEN = re.compile(r"\(|\)|[^\s()]+")
 
@@ -104,8 +104,8 @@ class Checker:
             waiting += [((*path, name), wanted) for name, wanted in found.requires]
 
     def _own(self, extras: list[str]) -> list[Wanted]:
-        """Return the direct dependencies of this project with these extras. An extra can include other
-        extras, which are resolved."""
+        """Return the direct dependencies of this project with these extras. If an extra includes other
+        extras, their dependencies are returned too."""
         wanted = list(self._core)
         waiting, done = list(extras), set[str]()
         while waiting:
@@ -170,7 +170,7 @@ def licence_of(installed: Distribution) -> str | None:
     terms = [] if _is_text(field) or field.lower() in SILENT else [_spdx(field)]
     named = [line for line in metadata.get_all("Classifier") or () if line.startswith("License ::")]
     terms += [_spdx(line.rpartition(" :: ")[2]) for line in named if line not in NO_LICENCE]
-    # Several names do not say whether one can be chosen, so all of them must be allowed.
+    # The metadata does not say whether one of several licences can be chosen, so all of them must be allowed.
     joined = [f"({term})" if " " in term else term for term in dict.fromkeys(terms)]
     return " AND ".join(joined) or None
 

@@ -1,6 +1,9 @@
-"""Check the relative links, anchors and pictures of every Markdown page: `python -m tools.check_links [FOLDER]`.
+"""Checks the relative links, anchors and pictures of every Markdown page.
 
-The site builder checks links between pages of docs/. This program also checks pictures, and pages outside docs/.
+    python -m tools.check_links [FOLDER]
+
+The site builder checks links between pages of docs/. This program also checks pictures, and pages outside
+docs/.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ def list_pages(root: Path) -> list[Path]:
 
 
 def find_broken_links(root: Path = ROOT) -> Iterator[str]:
-    """Return a line for each broken link."""
+    """Yield a line for each broken link."""
     for page in list_pages(root):
         text = CODE.sub("", FENCED.sub("", page.read_text(encoding="utf-8")))
         for link in LINK.finditer(text):
@@ -38,8 +41,8 @@ def find_broken_links(root: Path = ROOT) -> Iterator[str]:
 
 
 def list_anchors(page: Path) -> frozenset[str]:
-    """Return the anchors of a page. They are derived from the headings as code hosts and the site builder do
-    it."""
+    """Return the anchors of a page. They are derived from the headings in the same way as by GitHub and the
+    site builder."""
     text = FENCED.sub("", page.read_text(encoding="utf-8"))
     return frozenset(make_anchor(heading["text"]) for heading in HEADING.finditer(text))
 

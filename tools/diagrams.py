@@ -1,6 +1,7 @@
-"""Draw the diagrams of docs/architecture.md as SVG files: `python -m tools.diagrams`.
+"""Draws the diagrams of docs/architecture.md as SVG files: `python -m tools.diagrams`.
 
-The folders come from the import contract in pyproject.toml. The two sequence diagrams come from the tables below.
+The folders come from the import contract in pyproject.toml. The two sequence diagrams come from the tables
+below.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Lane(NamedTuple):
 class Step(NamedTuple):
     start: int
     end: int
-    """`start` and `end` are indexes of lanes. If they are equal, the step is work inside one lane."""
+    """The indexes of the lanes at which the step starts and ends. If they are equal, the work stays inside
+    one lane."""
     text: str
     note: str = ""
     is_durable: bool = False
@@ -149,8 +151,8 @@ class Drawing:
 
 
 def read_layers() -> list[list[str]]:
-    """Return the folders of the import contract, the top layer first. Modules that are not in a folder are
-    the foundations at the bottom."""
+    """Return the folders of the import contract, the top layer first. Modules outside of folders are the
+    foundations in the bottom layer."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (contract,) = (
         found

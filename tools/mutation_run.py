@@ -1,11 +1,11 @@
-"""Make a hundred small changes to the source, one at a time, and count how many of them make a test fail.
+"""Makes small changes to the source, one at a time, and counts how many of them make a test fail.
 
     python -m tools.mutation_run [--tree FOLDER] [--mutants 100] [--folders store,recall,gateway] [--seed 19]
 
-The program works on a temporary copy of the tree, and selects the same mutants every time. First all tests
-run once, to record which tests call which functions; `--map FILE` keeps the record for the next run. Then,
-for each mutant, the tests that call the changed function run, the fastest first, until one fails. A mutant
-that hangs counts as killed.
+The program works on a temporary copy of the tree. With the same seed, it selects the same mutants. First it
+runs all tests once, to record which tests call which functions; `--map FILE` keeps the record for the next
+run. Then, for each mutant, it runs the tests that call the changed function, the fastest first, until one
+fails. A mutant that makes a test hang counts as killed.
 
 To compare the tests of two trees with the same sources, run the program on both. The new tests must kill
 every mutant that the old tests kill.
@@ -48,10 +48,10 @@ class Workplace:
     jobs: int
 
     def run_tests(self, *arguments: str, timeout: float | None = None, **environment: str) -> tuple[int, str]:
-        """Run pytest and return (exit code, output). All processes that it started are ended.
+        """Run pytest and return (exit code, output). All processes that pytest started are ended.
 
-        Raises `subprocess.TimeoutExpired`. Temporary files are in a folder of the copy, which the next run
-        empties.
+        Raise `subprocess.TimeoutExpired` after `timeout` seconds. Temporary files are written to a folder of
+        the copy, which the next run empties.
         """
         started = subprocess.Popen(
             [
@@ -109,7 +109,7 @@ def learn_calls(workplace: Workplace, marker: str, tests: list[str]) -> CallMap:
 
 
 def list_tests(mutant: Mutant, calls: CallMap, seconds: float) -> list[str]:
-    """Return the tests that call the mutated function, the fastest first. The list ends when the tests take
+    """Return the tests that call the mutated function, the fastest first. The tests take at most about
     `seconds` in total.
 
     For a change outside of functions, return the tests that call any function of the module.
@@ -200,25 +200,34 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Count how many small changes of the source the tests notice."
     )
-    parser.add_argument("--tree", type=Path, default=ROOT, help="whose sources and tests (default: this one)")
     parser.add_argument(
-        "--python", type=Path, help="the interpreter with what the tests need (default: .venv of the tree)"
+        "--tree", type=Path, default=ROOT, help="the tree with the sources and tests (default: this one)"
     )
-    parser.add_argument("--mutants", type=int, default=100, help="how many mutants (default: 100)")
     parser.add_argument(
-        "--folders", default="store,recall,gateway", help="which folders of hermes are changed"
+        "--python", type=Path, help="the interpreter that runs the tests (default: that in .venv of the tree)"
     )
-    parser.add_argument("--seed", type=int, default=19, help="chooses the mutants (default: 19)")
+    parser.add_argument("--mutants", type=int, default=100, help="the number of mutants (default: 100)")
+    parser.add_argument(
+        "--folders", default="store,recall,gateway", help="the folders of hermes in which code is changed"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=19, help="the seed that selects the mutants (default: 19)"
+    )
     parser.add_argument(
         "--marker", default="", help="only tests with this marker expression, such as 'not full'"
     )
     parser.add_argument(
         "--tests", default="", help="only tests in these folders or files, such as 'tests/store'"
     )
-    parser.add_argument("--map", type=Path, help="keep what tests call in this file, and take it from there")
-    parser.add_argument("--jobs", type=int, default=2, help="how many processes run tests (default: 2)")
+    parser.add_argument("--map", type=Path, help="the file that keeps the record of calls between runs")
     parser.add_argument(
-        "--seconds", type=float, default=120, help="seconds of tests per mutant (default: 120)"
+        "--jobs", type=int, default=2, help="the number of processes that run tests (default: 2)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=120,
+        help="the seconds that the tests of a mutant may take (default: 120)",
     )
     parser.add_argument("--list", action="store_true", help="only list the mutants")
     return parser.parse_args()

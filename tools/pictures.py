@@ -1,8 +1,9 @@
-"""Draw the pictures of docs/images/: terminal screens of the real program with the sample conversations.
+"""Draws the pictures of docs/images/: terminal screens of the real program with the sample conversations.
 
     python -m tools.pictures [NAME ...]
 
-It needs tmux. Each picture is defined by a program, the keys to type, and the text to wait for after each.
+The program needs tmux. A picture is defined by the arguments of `hermes`, the keys to type, and the text to
+wait for after each input.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ PICTURES = {
         "❯",
         (
             Typed(("what about the chain of my bike?", "Enter"), "offline ·"),
-            Typed(("run mkdir retries", "Enter"), "no, and tell it why"),
+            Typed(("run mkdir retries", "Enter"), "no, and tell the agent why"),
         ),
     ),
 }
-"""The chat comes last, because it changes the sample conversations."""
+"""The pictures by name. The chat comes last, because it changes the sample conversations."""
 
 
 class Screen:
@@ -95,7 +96,7 @@ class Screen:
 
     def _wait(self, text: str) -> None:
         wait_until(lambda: text in self._tmux("capture-pane", "-p"), text)
-        time.sleep(SETTLE_S)  # wait for later drawing
+        time.sleep(SETTLE_S)  # the program may still be drawing
 
     def _tmux(self, *words: str) -> str:
         done = subprocess.run(["tmux", "-S", str(self._socket), *words], capture_output=True, check=True)

@@ -1,14 +1,14 @@
-"""Build, test and tag a release.
+"""Builds, tests and tags a release.
 
     python -m tools.release [--dry-run]
 
-The version is `hermes.__version__`. A release needs a dated section of that version in CHANGELOG.md, a clean working
-tree and a tag name that does not exist yet. The wheel and the sdist are built from HEAD into `dist/`. The wheel is
-installed into a new virtual environment, where a session is stored and read back. Then HEAD is tagged. Nothing is
-pushed or uploaded.
+The version is `hermes.__version__`. A release needs a dated section of that version in CHANGELOG.md, a clean
+working tree, and a tag name that does not exist yet. The wheel and the sdist are built from HEAD into
+`dist/`. The wheel is installed into a new virtual environment, where a session is stored and read back. Then
+HEAD is tagged. Nothing is pushed or uploaded.
 
-With `--dry-run` no tag is created, and problems do not prevent the build and the smoke test. The exit code is 1 if
-there is a problem.
+With `--dry-run`, no tag is created, and the build and the test of the wheel run even if there are problems.
+The exit code is 1 if there is a problem.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ with SessionDB() as db:
 with SessionDB() as db:
     assert [message["content"] for message in db.get_messages("smoke")] == ["a message of the smoke test"]
 """
-"""This program runs in the new environment, so it imports the package from the wheel."""
+"""The test program of the wheel. It runs in the new environment, so it imports the package from the wheel."""
 
 
 class ReleaseError(Exception):
@@ -68,7 +68,7 @@ def find_problems(root: Path, version: str) -> list[str]:
 
 
 def check_changelog(text: str, version: str) -> str | None:
-    """Return what is wrong with the section of this version, or None if nothing is."""
+    """Return the problem with the section of this version; None if there is no problem."""
     sections = re.findall(r"^## (\S+)[ \t]*(.*)\n((?:(?!## ).*\n?)*)", text, re.MULTILINE)
     entries = [(note, body) for name, note, body in sections if name == version]
     if len(entries) != 1:
@@ -89,7 +89,7 @@ def build_packages(root: Path, version: str) -> Path:
     """Build the sdist and the wheel of HEAD into `dist/`. Return the path of the wheel."""
     out = root / DIST
     with tempfile.TemporaryDirectory(prefix="hermes-release-") as work:
-        # Built from a copy of the commit, so that files of the working tree and of earlier builds are not
+        # Build from a copy of the commit, so that files of the working tree and of earlier builds are not
         # included.
         with tarfile.open(fileobj=io.BytesIO(_run(["git", "archive", "HEAD"], root))) as archive:
             archive.extractall(work, filter="data")
@@ -128,8 +128,8 @@ def _run_git(root: Path, *words: str) -> str:
 
 
 def _run(command: list[str], folder: Path) -> bytes:
-    """Run a command and return its standard output. It gets a home below `folder` and cannot import packages
-    from elsewhere."""
+    """Run a command and return its standard output. The command gets a home below `folder` and cannot import
+    packages from elsewhere."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["HERMES_HOME"] = str(folder / "home")
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True)

@@ -1,10 +1,10 @@
-"""Write the tables of settings and platforms in the documentation.
+"""Writes the tables of settings and platforms in the documentation.
 
     python -m tools.settings_tables [--check]
 
 A table is between `<!-- table: NAME -->` and `<!-- end of table -->` in a page of docs/. It is generated from
-`config/settings_schema.py` and the declarations of platforms. With `--check` nothing is written, and an outdated page
-is an error.
+`config/settings_schema.py` and the declarations of platforms. With `--check`, nothing is written, and an
+outdated page is an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hermes.gateway.registry import PLATFORMS, list_missing
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"(?<=<!-- table: )(?P<name>[\w -]+)( -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
 INHERITED = ("enabled", "busy", "stream")
-"""Settings that every platform has and whose default depends on other settings."""
+"""Settings of every platform whose default depends on other settings."""
 HEAD = ("| key | environment | default | value | meaning |", "|---|---|---|---|---|")
 
 

@@ -1,10 +1,10 @@
-"""Write `tests/slow_modules.txt` from the times of a run of the tests.
+"""Writes `tests/slow_modules.txt` from the times of a test run.
 
     make test ARGS="--junitxml report.xml"
     python -m tools.slow_modules report.xml
 
-A module is slow if its tests, with their fixtures, take longer than `LIMIT_S` on average. `make test-fast` leaves out
-the listed modules.
+A module is slow if its tests take longer than `LIMIT_S` seconds on average, including their fixtures. `make
+test-fast` leaves out the listed modules.
 """
 
 from __future__ import annotations

@@ -113,6 +113,8 @@ def test_each_call_gets_its_own_result() -> None:
         called("3", "terminal", command="c"),
         result("3", STOPPED),
         called("4", "terminal", command="d"),
+        result("4", "begun\n[not finished within 9 seconds; the command and its child processes were ended]"),
+        called("5", "terminal", command="e"),
     ]
     calls = collect_calls(rows)
     assert [(call.printed, call.exit_state, call.failed, call.succeeded) for call in calls] == [
@@ -120,6 +122,12 @@ def test_each_call_gets_its_own_result() -> None:
         ("second", "exit code 3", False, False),
         ("error: there is no x", "", True, False),
         (STOPPED, "", True, False),
+        (
+            "begun",
+            "not finished within 9 seconds; the command and its child processes were ended",
+            False,
+            False,
+        ),
         ("", "", False, False),
     ]
     assert calls[-1].output is None

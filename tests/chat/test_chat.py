@@ -619,7 +619,7 @@ async def test_compression_goes_on_in_the_continuation(db: SessionDB, typing: Ty
     shown = await typing("/title long", "one", "two", "/compress the goal", "three", parts=parts)
     tip = db.tip("long")
     assert tip is not None
-    assert f"going on as {tip}, 4 → 2 messages" in shown
+    assert f"continues as {tip}, 4 → 2 messages" in shown
     assert db.get_session_title(tip) == "long #2"
     assert said(db, tip) == ["three"]
     assert db.get_context(tip)[0]["content"] == "a summary of the goal"

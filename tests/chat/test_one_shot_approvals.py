@@ -16,7 +16,7 @@ from tests.terminal import ENTER, INTERRUPT, Terminal
 
 WORDS = ["-q", "run touch made"]
 QUESTION = [sys.executable, "-m", "hermes.cli.main", *WORDS]
-ASKED, REFUSED = "May it?", "was not allowed"
+ASKED, REFUSED = "Allow it?", "was not allowed"
 
 
 @pytest.fixture(autouse=True)

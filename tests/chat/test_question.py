@@ -42,7 +42,7 @@ PATIENT_ECHO = [
 """The echo chat with a longer wait for terminals that do not answer a cursor-position request. The wait is
 far longer than any other step of a question."""
 ASKS = f"use shout may I{ENTER}"
-QUESTION = "May it? (it deletes)"
+QUESTION = "Allow it? (it deletes)"
 PASTE = "\x1b[200~{}\x1b[201~"
 ESC, UP = "\x1b", "\x1b[A"
 OPTIONS: list[Option[object]] = [
@@ -171,7 +171,7 @@ async def answered(screen: Screen, question: Awaitable[object], before: str, aft
 )
 async def test_four_options(before: str, after: str, expected: str | type[Stopped] | None) -> None:
     async with prompting() as (asking, screen):
-        chosen = asking.choose("May it?", OPTIONS, default=3)
+        chosen = asking.choose("Allow it?", OPTIONS, default=3)
         assert await answered(screen, chosen, before, after) == expected
 
 

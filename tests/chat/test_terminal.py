@@ -190,7 +190,7 @@ def test_commands_do_not_act_on_a_session_that_was_trashed_elsewhere(window: Win
     (old,) = (row["id"] for row in db.list_sessions_rich())
     db.trash_session(old)
     window.keys("one", "/branch x", "Enter")
-    window.sees("one", f"Session {old} was deleted or moved to the trash. What you say next begins")
+    window.sees("one", f"Session {old} was deleted or moved to the trash. Your next message begins")
     window.keys("one", "/title Foo", "Enter", "/status", "Enter")
     window.sees("one", "Session title queued", "(not stored yet)", "Used:      nothing yet")
     window.keys("one", "hello again", "Enter")

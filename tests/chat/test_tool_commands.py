@@ -143,7 +143,7 @@ async def test_ctrl_o_opens_folded_outputs_one_after_the_other(db: SessionDB, tm
         (call("terminal", command="seq 100 120") + ENTER, "│ 120\n"),
         (call("terminal", command="seq 200 220") + ENTER, "│ 220\n"),
         (call("terminal", command="echo short") + ENTER, "│ short\n"),
-        (CTRL_O, "── /output 2; Ctrl-O again opens the one before\n"),
+        (CTRL_O, "── /output 2; Ctrl-O again opens the previous one\n"),
         (CTRL_O, "── /output 3\n"),
         (CTRL_O, "No further output is folded"),
         (LEAVE, "Resume this session"),

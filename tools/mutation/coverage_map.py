@@ -2,9 +2,9 @@
 
     python -m pytest -p tools.mutation.coverage_map
 
-Environment variables name the source folder (`HERMES_MAP_SOURCES`) and the folder for the records (`HERMES_MAP`). Each
-xdist process writes one file there. A function is identified by its file and its qualified name. Processes that a test
-starts are not recorded.
+The environment variable `HERMES_MAP_SOURCES` names the source folder, and `HERMES_MAP` the folder for the
+records. Each xdist process writes one file there. A function is identified by its file and its qualified
+name. Functions that run in child processes of a test are not recorded.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _not_passed: set[str] = set()
 
 
 def _note_call(frame: FrameType, event: str, argument: object) -> None:
-    """Record the called function. The interpreter calls this at the start of every Python function. It
-    returns None, so that lines are not traced."""
+    """Record the called function. The interpreter calls this trace function at the start of every Python
+    function. The result None turns off the tracing of lines."""
     _codes.add(frame.f_code)
 
 
@@ -40,8 +40,8 @@ if sys.version_info >= (3, 12):
     _STARTS = _MONITORING.events.PY_START
 
     def _note_start(code: CodeType, offset: int) -> object:
-        """Record the called function. The return value `DISABLE` means that there are no further events for
-        this function until `restart_events`."""
+        """Record the called function. The result `DISABLE` turns off further events of this function until
+        `restart_events`."""
         _codes.add(code)
         return _MONITORING.DISABLE
 
@@ -55,7 +55,7 @@ if sys.version_info >= (3, 12):
     def _stop_recording() -> None:
         _MONITORING.set_events(_TOOL, _MONITORING.events.NO_EVENTS)
 
-else:  # several times slower, because it is called for every call
+else:  # several times slower, because the trace function runs at every call
 
     def _start_recording() -> None:
         threading.settrace(_note_call)
@@ -90,8 +90,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Drop the records of a test that fails without a mutant or is skipped, because it cannot show that a
-    mutant is killed."""
+    """Drop the records of a test that fails or is skipped. Such a test cannot show that a mutant is killed,
+    because it does not pass without the mutant."""
     if report.outcome != "passed":
         _not_passed.add(report.nodeid)
 

@@ -1,4 +1,5 @@
-"""Mutants: small changes to a source file, one at a time, each of which changes the behaviour of the program.
+"""Mutants: small changes to a source file. Each mutant is one change, which changes the behaviour of the
+program.
 
 Only the text of the changed node is replaced. The rest of the file does not change.
 """
@@ -57,8 +58,8 @@ def list_mutants(sources: Path, folder: str) -> list[Mutant]:
 
 
 def choose_mutants(sources: Path, folders: list[str], count: int, seed: int) -> list[Mutant]:
-    """Return `count` mutants, in equal shares from the folders and of as many kinds as possible. The result
-    depends only on `seed` and the source."""
+    """Return `count` mutants. The folders get equal shares, and the mutants are of as many kinds as possible.
+    The result depends only on `seed` and the source."""
     chosen: list[Mutant] = []
     for number, folder in enumerate(folders):
         share = count // len(folders) + (number < count % len(folders))
@@ -67,8 +68,7 @@ def choose_mutants(sources: Path, folders: list[str], count: int, seed: int) -> 
 
 
 def _choose_share(mutants: list[Mutant], count: int, chance: random.Random) -> list[Mutant]:
-    """Choose `count` mutants. The kinds are taken in turn, so that frequent kinds do not displace the
-    others."""
+    """Choose `count` mutants. The kinds take turns, so that frequent kinds do not displace rare ones."""
     kinds: dict[str, list[Mutant]] = {}
     for mutant in mutants:
         kinds.setdefault(mutant.kind, []).append(mutant)
@@ -147,10 +147,8 @@ class _Finder:
 
 
 def _list_children(node: ast.AST) -> list[ast.AST]:
-    """Return the child nodes that are executed: without annotations, checks for type checkers and f-strings.
-
-    Before Python 3.12, the parts of an f-string have no reliable position.
-    """
+    """Return the child nodes that are executed. Annotations and blocks for type checkers are left out.
+    F-strings are left out too, because their parts have no reliable position before Python 3.12."""
     match node:
         case ast.JoinedStr() | ast.arg():
             return []

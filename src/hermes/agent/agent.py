@@ -1,5 +1,5 @@
-"""The agent of one conversation: its model, its tools and its transcript. Every surface creates one agent per
-conversation."""
+"""The agent of one conversation: its model, its tools and its transcript. A surface creates one agent for
+each conversation."""
 
 from __future__ import annotations
 

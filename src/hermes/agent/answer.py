@@ -26,7 +26,7 @@ from hermes.agent.models.model import Used
 from hermes.errors import LeaseLost
 
 BETWEEN = "\n\n"
-"""The separator between the texts of a turn, for example between the text before a tool call and the text
+"""The separator between two texts of the same turn, for example the text before a tool call and the text
 after it."""
 INTERRUPTED = "interrupted"
 NO_TEXT = "there is no answer"

@@ -1,7 +1,7 @@
 """Maintenance at the start of a program. It runs after the first prompt is displayed.
 
-The limits of the edit journal always apply. Old sessions are removed only if `sessions.auto_prune` is set;
-one line reports their removal.
+The size and age limits of the edit journal are always enforced. Old sessions are removed only if
+`sessions.auto_prune` is set. A notice of one line reports the removal.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 async def tidy_in_thread(db: SessionDB) -> str | None:
-    """Run `tidy` in a daemon thread, so that leaving the program does not wait for it. Return its result.
+    """Run `tidy` in a daemon thread and return its result. The program can exit without waiting for the
+    thread.
 
-    Interrupting the thread is safe: each step of the maintenance is atomic.
+    The thread may be interrupted at any point, because each step of the maintenance is atomic.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[str | None] = loop.create_future()

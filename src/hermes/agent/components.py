@@ -40,7 +40,7 @@ class ListedModels(NamedTuple):
 
 
 class AgentInputs(NamedTuple):
-    """The values from which the parts of a new agent are made, such as its system prompt."""
+    """The values from which `AgentComponents` makes the parts of a new agent, such as its system prompt."""
 
     db: AnyStore
     model: Model
@@ -65,7 +65,8 @@ last flush (see `memory_flush`)."""
 
 class SaveMemory(Protocol):
     def __call__(self, agent: Agent, least: int = LEAST_SAID) -> Awaitable[bool]:
-        """Save the memory of a conversation. Return whether the flush completed.
+        """Save important facts of a conversation to the agent's memory. Return whether the memory flush
+        completed.
 
         If the person wrote fewer than `least` messages since the last flush, nothing is saved and the result
         is False.
@@ -89,7 +90,7 @@ class AgentComponents(NamedTuple):
     """Returns the names of the models at the endpoint that a choice selects. Raises an error if the endpoint
     does not list its models."""
     get_most_steps: Callable[[], int] = lambda: MOST_STEPS
-    """Returns the number of steps with tools after which the model must answer."""
+    """Returns the maximum number of steps with tools in a turn. After them the model must answer."""
     make_compressor: Callable[[Record, AgentInputs], ManualCompressor] | None = None
     make_title: Callable[[AnyStore, str], Awaitable[str | None]] | None = None
     """Gives a title to a session that has none, after its first exchange. Returns the new title, or None."""

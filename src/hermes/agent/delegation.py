@@ -78,10 +78,11 @@ class Delegation:
         quota: TaskQuota | None = None,
         shows_detail: bool = True,
     ) -> None:
-        """`make_prompt` makes the system prompt of a subagent; `stop_processes` ends its background
-        processes. Without `shows_detail`, errors of the model do not include the provider's error message.
+        """`make_prompt` makes the system prompt of a subagent. `stop_processes` ends its background
+        processes. If `shows_detail` is False, errors of the model do not include the provider's error
+        message.
 
-        With a `quota`, tasks are counted for each person.
+        If `quota` is given, the tasks of each person are counted.
         """
         self.settings = settings
         self._subagents, self._make_prompt = subagents, make_prompt
@@ -253,7 +254,7 @@ class _Run:
             own = ToolContext(context.db, record.session_id, context.cwd, self._approve, context.stop)
             turn = await self._delegation.make_turn(self._task, self._tools, own, self._caller, record)
             subagent.turn = turn
-            if subagent.stop_reason is not None:  # it was stopped while the turn was created
+            if subagent.stop_reason is not None:  # the subagent was stopped while its turn was created
                 turn.stop()
             timer = asyncio.create_task(self._limit_time(self._delegation.settings.timeout_minutes * 60))
             await collect_answer(turn.events(self._task.prompt), self._follow, self._answer)

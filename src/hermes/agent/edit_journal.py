@@ -27,7 +27,7 @@ from hermes.store.retention.session_files import EDITS, locate_edits
 _log = get_logger(__name__)
 
 LARGEST = 10_000_000
-"""The size limit, in bytes, for keeping the old content of a file."""
+"""The maximum size, in bytes, of a file whose old content is kept."""
 MOST_EDITS, MOST_BYTES = 200, 50_000_000
 """The maximum number and total size of the edits of one conversation. Beyond these limits the oldest edits
 are dropped."""
@@ -200,9 +200,11 @@ def _limit(edits: Path) -> None:
 
 
 def remove_excess(folder: Path) -> None:
-    """Remove the edits of conversations in which no file was edited for `KEPT_DAYS` days. Of the other
+    """Remove old edits. `folder` is the folder `sessions`.
+
+    Remove the edits of each conversation in which no file was edited for `KEPT_DAYS` days. Of the remaining
     conversations, keep the edits of the most recently edited ones, up to `MOST_TOTAL_BYTES` in total.
-    `folder` is the folder `sessions`."""
+    """
     cutoff, size = clock.now() - KEPT_DAYS * 86_400, 0
     for changed_at, path in sorted(_list_folders(folder / EDITS), reverse=True):
         size += _measure(path)

@@ -40,8 +40,8 @@ class ThoughtDelta(NamedTuple):
 
 
 class Recast(NamedTuple):
-    """The text that was streamed so far in this answer is reasoning: a closing tag arrived without an opening
-    tag.
+    """The text streamed so far in this answer was reasoning, not the answer: a closing tag arrived without an
+    opening tag.
 
     The text of the answer follows.
     """
@@ -158,8 +158,8 @@ class Failed(NamedTuple):
     why: str
     error: Exception
     hidden: str = ""
-    """The reason including the error message of a model's provider, for the log. Empty if `why` already
-    includes that message or there is none."""
+    """The reason with the error message of the model's provider, for the log. Empty if `why` already contains
+    that message, or if there is none."""
 
 
 Event = (

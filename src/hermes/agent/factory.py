@@ -1,8 +1,8 @@
-"""The standard components of an agent. Only this module imports all their implementations.
+"""The standard components of an agent. Only this module imports the implementations of all components.
 
-Every import and every read is deferred until it is needed, so that a terminal chat accepts input at once.
-Where several people use one process, each person has a separate home for memory and skills. The expensive
-components are shared (`for_person`).
+Every import and every read of a file is deferred until it is needed, so that a terminal chat accepts input at
+once. If several people use one process, each person has a separate home for memory and skills, and all share
+the expensive components (`for_person`).
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def make_standard_components(*, is_job: bool = False) -> AgentComponents:
 
 
 def list_inferior_models(settings: Settings) -> set[str]:
-    """Return the models that write worse titles and summaries than the rules that work without a model. The
-    small local model is such a model, unless the settings name it as the auxiliary model."""
+    """Return the models whose titles and summaries are worse than those made by rules without a model. These
+    are the offline model, and the small local model unless the settings name it as the auxiliary model."""
     from hermes.agent.models import local
     from hermes.agent.models.choice import OFFLINE
 
@@ -75,9 +75,9 @@ class StandardFactory:
     ) -> None:
         """`home` is the folder for memory and skills, if it differs from the program's home.
 
-        Without `machine`, no tool can access the machine. `shared` is for a room that several people share.
+        If `machine` is False, no tool can access the machine. `shared`: several people share a room.
         `is_job`: no person watches the run, so its commands have no network access unless a setting allows
-        it. `has_quota`: the tasks of subagents are counted for each person.
+        it. `has_quota`: the tasks that each person gives to subagents are counted.
         """
         self._home, self._machine, self._shared, self._is_job = home, machine, shared, is_job
         self._has_quota = has_quota
@@ -91,9 +91,9 @@ class StandardFactory:
     def for_person(
         self, home: Path | None, *, machine: bool, shared: bool = False, has_quota: bool = True
     ) -> StandardFactory:
-        """Return a factory for another person. It has its own memory and skills. It shares the settings,
-        prices, auxiliary model, background processes, subagents, task quota and access to the machine with
-        this factory."""
+        """Return a factory for another person. The new factory has its own memory and skills. It shares the
+        settings, prices, auxiliary model, background processes, subagents, task quota and access to the
+        machine with this factory."""
         theirs = StandardFactory(home=home, machine=machine, shared=shared, has_quota=has_quota)
         theirs._is_part = True
         in_common = (
@@ -113,7 +113,8 @@ class StandardFactory:
         return renewed
 
     def get_open_auxiliary(self) -> Model | None:
-        """Return the auxiliary model if it was opened; otherwise None. It is not opened here."""
+        """Return the auxiliary model if it is already open; otherwise None. This method does not open the
+        model."""
         return self.__dict__.get("auxiliary")
 
     def parts(self) -> AgentComponents:
@@ -152,7 +153,7 @@ class StandardFactory:
 
     @cached_property
     def cooldowns(self) -> Cooldowns:
-        """The models that failed a short time ago."""
+        """The models that failed recently, with their cool-downs."""
         from hermes.agent.models.fallback import Cooldowns
 
         return Cooldowns(self.settings.model.cooldown_seconds)
@@ -253,8 +254,8 @@ class StandardFactory:
 
     @cached_property
     def access(self) -> Access:
-        """The access of tools to the machine. Creating it protects this process: other processes can no
-        longer read the memory of this process."""
+        """The access of tools to the machine. Creating it also prevents other processes from reading the
+        memory of this process."""
         from hermes.agent.sandbox.child_environment import list_key_names
         from hermes.agent.sandbox.sandbox import make_unreadable
         from hermes.agent.tools.access import Access, AccessSettings
@@ -346,7 +347,7 @@ class StandardFactory:
     # ---------------------------------------------------------------- background work
 
     def make_compressor(self, record: Record, working: AgentInputs) -> ManualCompressor:
-        if working.incognito:  # nothing is saved to memory
+        if working.incognito:  # an incognito conversation has no memory flush
             return self._make_compressor(record, working, self.make_prompt)
         return self._make_compressor(record, working, self.make_prompt, self._get_saver(working).begin)
 

@@ -34,7 +34,8 @@ MOST_STEPS = 4
 OF_WINDOW = 0.6
 """The share of the model's context window that the messages of a flush may fill."""
 WHOLE = 6
-"""The number of newest messages whose tool output is not cut to one line."""
+"""The number of newest messages whose tool output is kept. In older messages, long tool output is replaced by
+a note of one line."""
 
 TASK = (
     "[This conversation is about to leave your context; the person does not see this message or your answer.] Save now,"
@@ -87,8 +88,8 @@ class MemorySaver:
         new = [message_id for message_id in prompts if message_id not in self._seen]
         if not self._enabled or len(new) < least:
             return None
-        # One person can continue a conversation of a room. Such a conversation is not about this person
-        # alone, so nothing is saved.
+        # A person can continue a conversation of a room in private. Its messages are by several people, so
+        # nothing is saved to the memory of this one person.
         if not self._shared and is_marked(rows):
             return None
         numbers = {message_id for message_id in new if message_id is not None}
@@ -153,8 +154,9 @@ class MemorySaver:
         return answer.outcome == "answered"
 
     def _fit_rows(self, rows: list[Row]) -> list[Row]:
-        """Return messages that fit into the model's context. Older tool output is cut to one line. If that is
-        not enough, the oldest messages are left out."""
+        """Return the messages that fit into the model's context. Older tool output is replaced by a note of
+        one line, and newer tool output is shortened. If that is not enough, the oldest messages are left
+        out."""
         old = rows[-WHOLE]["id"] if len(rows) > WHOLE and rows[-WHOLE].get("id") is not None else 0
         return take_tail(shorten_rows(rows, old, pressed=True), int(self._model.context_window * OF_WINDOW))
 

@@ -1,4 +1,4 @@
-"""Summaries of recalled conversations by the auxiliary model, for `session_search` with `summarize`.
+"""Summaries of earlier conversations by the auxiliary model, for `session_search` with `summarize`.
 
 `hermes.recall` calls a summariser from its own threads. The request runs on the event loop of the turn, so
 stopping the turn also cancels the request. Secrets are redacted before the model receives a transcript, and
@@ -123,7 +123,8 @@ class Summariser:
             answered = await self._ask(prompt, transcript)
             await self._account(answered)
             return answered.text
-        except asyncio.CancelledError as stopped:  # raise only in the waiting thread
+        # the error is raised only in the thread that waits for the result
+        except asyncio.CancelledError as stopped:
             raise ModelError("the turn was stopped before the answer") from stopped
         except ModelError as problem:
             if self._shows_detail:
@@ -163,7 +164,8 @@ class Summariser:
 def shorten(transcript: str, most: int) -> str:
     """Return the whole lines around the match that fit into `most` characters.
 
-    The match is assumed to be after the first quarter of the transcript, where `hermes.recall` puts it.
+    The transcript is assumed to have its match after the first quarter, because `hermes.recall` cuts it that
+    way.
     """
     lines = transcript.split("\n")
     before = len(transcript) // 4 - most // 4

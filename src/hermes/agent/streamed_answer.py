@@ -1,5 +1,5 @@
-"""Assembles the answer of a model to one request from the pieces of its stream. Meanwhile, saves the text
-received so far."""
+"""Assembles the model's answer to one request from the pieces of its stream, and saves the text received so
+far."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 SAVE_EVERY_S = 1.0
 SAVE_SHARE = 20
-"""The pause after a save is at least this many times as long as the save itself took. Saving therefore takes
-at most one twentieth of the time, however slow the store is."""
+"""The minimum pause after a save, as a multiple of the time that the save took. Saving therefore takes at
+most one twentieth of the time, however slow the store is."""
 
 
 class ModelAnswer(NamedTuple):
@@ -44,8 +44,8 @@ class ModelAnswer(NamedTuple):
 
     @property
     def must_be_repeated(self) -> bool:
-        """Whether to request the answer once more, because it is empty and the model reported no reason for
-        that, such as a length limit."""
+        """Whether to request the answer once more. This is so if the answer is empty and the model reported
+        no reason, such as a length limit."""
         is_empty = not (self.text.strip() or self.calls or self.stopped)
         return is_empty and normalize_reason(self.reason) is None
 
@@ -196,7 +196,7 @@ class PartialSaver:
             text, began = self._streamed.text, monotonic()
             if text == saved:
                 continue
-            if not text.strip():  # it was discarded after it had been saved
+            if not text.strip():  # the text was discarded after a save
                 await self._record.drop_partial()
             else:
                 await self._record.keep_partial(content=text, reasoning=self._streamed.thought or None)

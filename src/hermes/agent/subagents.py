@@ -254,8 +254,8 @@ def describe_work(progress: SubagentProgress) -> str:
 
 
 def summarize_states(subagents: Iterable[SubagentProgress]) -> str:
-    """Return the current activities of the subagents, for example `3 subagents, 1 over: terminal,
-    read_file`."""
+    """Return a summary of the subagents with their current activities, for example `3 subagents, 1 over:
+    terminal, read_file`."""
     listed = list(subagents)
     over = [progress for progress in listed if progress.is_over]
     activities = dict.fromkeys(progress.activity for progress in listed if progress.activity)

@@ -36,8 +36,8 @@ SHOWN, LONGEST = 500, 80
 SECONDS, MAX_TOKENS = 30.0, 500
 GRACE_S = 0.5
 MOST_WORDS, ENOUGH_WORDS, LONGEST_WORD = 6, 3, 40
-"""Limits for a title made from words: the maximum number of words; the number after which no further sentence
-is read; the maximum length of a word in characters."""
+"""Limits for a title made from words: the maximum number of words, the number of words after which no further
+sentence is read, and the maximum length of a word in characters."""
 MOST_CHARACTERS = 12
 """The maximum length of a title word in characters, in a script without spaces."""
 
@@ -58,8 +58,8 @@ YOUNG = 2
 async def make_title_while_young(
     store: AnyStore, session_id: str, make: Callable[[AnyStore, str], Awaitable[str | None]]
 ) -> bool:
-    """Make a title for a conversation that has just begun, if it has no title. Errors of the store and of the
-    model are ignored. Return whether the conversation needs no further attempt."""
+    """Make a title for a new conversation, if it has none. Errors of the store and of the model are ignored.
+    Return True if no further attempt is needed."""
     with suppress(errors.HermesError):
         if await call_store_early(store.get_session_title, session_id) is not None:
             return True

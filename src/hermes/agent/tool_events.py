@@ -58,7 +58,8 @@ class ToolEvents:
     async def take(self) -> AsyncGenerator[Event, None]:
         """Yield the queued events up to and including the next approval request.
 
-        The answer to that request can make later requests unnecessary, so those are left for the next call.
+        Later events stay in the queue for the next call, because the answer to this request can make later
+        requests unnecessary.
         """
         self._has_some.clear()
         while self._waiting:
@@ -72,8 +73,8 @@ class ToolEvents:
                 return
 
     async def _must_ask(self, approval: ApprovalAsked) -> bool:
-        """Return whether to ask the person: a tool still waits for this approval, and no earlier answer
-        covers the request."""
+        """Return whether to ask the person. This is so if a tool still waits for this approval and no earlier
+        answer covers the request."""
         if self._stop.is_set() or approval.number not in self._undecided:
             return False
         is_granted = approval.request.is_granted

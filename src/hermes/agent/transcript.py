@@ -30,8 +30,8 @@ LEASE_S, RENEW_S = 60.0, 20.0
 PREVIEW = 80
 """The length limit of the preview of a prompt, in characters."""
 LEFT_ALONE: Row = {"imported": True}
-"""Stands for a stored configuration that cannot be parsed. Like an imported configuration, which has the key
-`imported`, it is never changed."""
+"""Used in place of a stored configuration that cannot be parsed. A configuration with the key `imported` is
+never changed."""
 
 
 class Record(Protocol):
@@ -48,11 +48,11 @@ class Record(Protocol):
         """Store a message. `fields` are those of `append_message`."""
 
     async def keep_partial(self, **fields: Any) -> None:
-        """Store the beginning of an answer that is being streamed. When `say` stores the whole answer, it
-        replaces this beginning."""
+        """Store the text so far of an answer that is being streamed. When `say` stores the whole answer, it
+        replaces this text."""
 
     async def drop_partial(self) -> None:
-        """Remove the stored beginning of an answer, because the answer is void."""
+        """Remove the partial answer that `keep_partial` stored, because the answer is void."""
 
     async def context(self) -> list[Row]:
         """Return the messages for the model. A stored message has an `id`."""
@@ -63,8 +63,8 @@ class Record(Protocol):
     async def keep_prompt(self, text: str) -> None: ...
 
     async def keep_model_config(self, config: Mapping[str, Any]) -> None:
-        """Store the configuration of the main model, which answers the person, unless it is already
-        stored."""
+        """Store the configuration of the main model, which answers the person. Do nothing if it is already
+        stored, or if the session has an imported configuration."""
 
     async def count(self, **call: Any) -> None:
         """Add a model call to the usage accounts. The arguments are those of `record_usage`."""
@@ -105,12 +105,12 @@ class StoredRecord:
         keeps_partial: bool = False,
         **new: Any,
     ) -> None:
-        """`session_id` is an existing session, or None for a new one. `new` are further arguments of
+        """`session_id` is an existing session, or None for a new one. `new` contains further arguments of
         `create_session`. `keeps_partial`: whether `keep_partial` stores anything.
 
-        A new session is linked to `previous_id`, the session that the person left, and gets the title from
-        `choose_title`. If the session is deleted, `make_session` creates its replacement; it is given for
-        handles that assign ids themselves.
+        A new session is linked to `previous_id`, the session that the person left. Its title is the result of
+        `choose_title`. If the session is deleted during the conversation, `make_session` creates the session
+        that replaces it. Pass `make_session` with handles that assign session ids themselves.
         """
         self.db = db
         self.lease: Lease | None = None
@@ -121,7 +121,7 @@ class StoredRecord:
         self.previous_id = previous_id
         self.keeps_partial = keeps_partial
         self._partial_id: int | None = None
-        """The id of the stored beginning of the answer that is being streamed."""
+        """The id of the message that `keep_partial` stored for the answer that is being streamed."""
         self._turn_rows: list[Row] = []
         """The messages stored since the last complete answer of the model."""
         self._unsaved: list[Row] = []
@@ -178,7 +178,7 @@ class StoredRecord:
         try:
             if not self._exists:
                 await self._create()
-            # Somebody outside hears of the answer, so it must be on disk.
+            # The answer is shown to people, so it must be on disk first.
             call = call_store if role == "assistant" else call_store_early
             try:
                 message_id = await call(append, row)
@@ -190,7 +190,7 @@ class StoredRecord:
         except errors.StoreError as problem:
             self._unsaved.append(row)
             return NotStored(role, str(problem), problem.spooled is not None)
-        self._unsaved.clear()  # spooled messages were stored before this one
+        self._unsaved.clear()  # the store writes spooled messages before this one
         is_complete = role == "assistant" and not row.get("tool_calls")
         self._turn_rows = [] if is_complete else [*self._turn_rows, row]
         return Stored(message_id, role)
@@ -199,7 +199,7 @@ class StoredRecord:
         if not (self.keeps_partial and self._exists) or self._unsaved:
             return
         row = {"role": "assistant", **fields, "finish_reason": PARTIAL, "replaces": self._partial_id}
-        with suppress(errors.StoreError):  # storing the whole answer reports the error
+        with suppress(errors.StoreError):  # the error is reported when the whole answer is stored
             self._partial_id = await call_store_early(self._append, row)
 
     async def drop_partial(self) -> None:
@@ -312,7 +312,7 @@ class StoredRecord:
         taking = asyncio.ensure_future(call_store_early(ask, self._id, self._surface, LEASE_S))
         try:
             self.lease = await asyncio.shield(taking)
-        except asyncio.CancelledError:  # the thread takes the lease all the same
+        except asyncio.CancelledError:  # the thread still acquires the lease, so release it
             with suppress(errors.StoreError):
                 await call_store_early(self.db.leases.release, await taking)
             raise
@@ -331,7 +331,7 @@ class StoredRecord:
                 pass
 
     async def _create(self) -> None:
-        db = cast("SessionDB", self.db)  # a scoped store has only existing sessions
+        db = cast("SessionDB", self.db)  # a new session is created only with `SessionDB`
         if not await call_store_early(self._create_after, db):
             await call_store_early(lambda: db.create_session(self._id, self._source, **self._new))
         self._exists, self.previous_id = True, None

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 MOST_STEPS = 60
 REPLACED = "Session {old} was deleted or moved to the trash. This continues in a new session, {new}."
-TRASH_HINT = "`hermes sessions trash list` shows what can be brought back."
+TRASH_HINT = "`hermes sessions trash list` lists the sessions that can be restored."
 FALLBACK = "{first} is not available just now; {other} answered."
 STOPPED = "[stopped by the person; effect unknown]"
 LAST_STEP = (
@@ -53,8 +53,8 @@ LAST_STEP = (
 
 
 class Compressor(Protocol):
-    """Reduces the size of a context. `compress` reports its work as events; if it can do nothing, it yields
-    no events."""
+    """Reduces the size of a context. `compress` reports its progress as events. If it cannot reduce the
+    context, it yields no events."""
 
     async def is_due(self, rows: Sequence[dict[str, Any]], used: models.Used | None) -> bool:
         """Return whether a request with these messages would be too large. `used` is the usage of the last
@@ -183,8 +183,8 @@ class Turn:
         return self._report_stored(await self._record.say(role, content, **fields), before)
 
     def _report_stored(self, stored: Stored | NotStored, before: str) -> list[Note | Stored | NotStored]:
-        """Return the events of a stored message. `before` was the session before it was stored. If the session had
-        been deleted and a new one replaced it, a note says so."""
+        """Return the events of a stored message. `before` was the session before it was stored. If the session was
+        deleted and a new session replaced it, a note reports this."""
         if self._record.session_id == before:
             return [stored]
         return [Note(REPLACED.format(old=before, new=self._record.session_id), TRASH_HINT), stored]
@@ -324,7 +324,7 @@ class Turn:
                 done, _ = await asyncio.wait(
                     [*running, stopping, reporting], return_when=asyncio.FIRST_COMPLETED
                 )
-                async for event in self._tool_events.take():  # events precede the result of their tool
+                async for event in self._tool_events.take():  # emit the events of a tool before its result
                     await self._emit(event)
                 if reporting in done:
                     reporting = asyncio.create_task(self._tool_events.wait())
@@ -342,7 +342,8 @@ class Turn:
         finally:
             for waiting in (*running, stopping, reporting):
                 waiting.cancel()
-            await asyncio.gather(*running, return_exceptions=True)  # a cancelled tool may store its work
+            # wait for them, because a cancelled tool may still store its work
+            await asyncio.gather(*running, return_exceptions=True)
 
     async def _run_one(self, call_id: str, name: str, arguments: dict[str, Any] | str) -> ToolEnded:
         began = monotonic()

@@ -1,7 +1,8 @@
 """The full-screen browser of `hermes sessions browse`: find, read, label, export and choose a conversation.
 
-Owns the screens and their keys. Textual is an optional extra, so nothing here is imported before `browse` is
-called. Imports the handles, recall, export and the store, but no agent and no other surface.
+This folder owns the screens and their keys. Textual is an optional extra, so its modules are imported only
+when `browse` is called. The folder imports the store handles, recall, export and the store, but no agent and
+no other surface.
 """
 
 from __future__ import annotations
@@ -24,16 +25,15 @@ def browse(
     limit: int | None = None,
     workspace: str | None = None,
 ) -> str | None:
-    """Let the user choose a conversation. Return the id of the session to resume, or None if none was chosen.
+    """Let the user choose a conversation. Return the id of the session to resume; None if none was chosen.
+    Raise KeyboardInterrupt after Ctrl-C.
 
     `query` is the initial query. `at` is the session and the message to show first. With `everything`, jobs,
     subagents, tool sessions and the archive are shown from the start. With `workspace`, only the
-    conversations of one project are shown; it is named by its path or by the end of its path. Raises
-    KeyboardInterrupt after Ctrl-C.
+    conversations of one project are shown. `workspace` is the path of the project or the end of that path.
     """
     for name in ("COLUMNS", "LINES"):
-        # Some parent processes set these variables. Textual must use the real size of the terminal and its
-        # changes.
+        # Some parent processes set these variables. Without them, Textual uses the real size of the terminal.
         os.environ.pop(name, None)
     from hermes.browser.app import INTERRUPTED, Browser
     from hermes.browser.view_state import View, show_everything

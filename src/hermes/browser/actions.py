@@ -1,10 +1,9 @@
 """Actions on the marked conversations, or on the one under the cursor: pin, archive, delete, tag, rename and
 export. All except the export can be undone.
 
-Changes are stored one after the other, in the order in which the keys were pressed. Even if the store is
-slow, an action applies to the conversations that were marked or under the cursor when the key was pressed.
-The list shows a change at once, so that a key pressed twice acts on two conversations. If the change fails,
-the list is loaded again.
+Changes are stored one after the other, in the order of the keys. Even if the store is slow, an action applies
+to the conversations that were marked or under the cursor when the key was pressed. The list shows a change at
+once, so a key that is pressed twice acts on two conversations. If the change fails, the list is loaded again.
 
 An export is written in a thread, and the status line shows its progress. Esc cancels the export, and no file
 is left. The suffix of the file name selects the format. If the file is an earlier export, the new export
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 MOST_UNDOS = 100
 MOST_UNASKED = 20
-"""Deleting or archiving more conversations than this needs a confirmation."""
+"""The number of conversations above which deleting or archiving needs a confirmation."""
 YES = frozenset(("y", "yes"))
 PROGRESS_S = 0.3
 """Seconds between two progress messages."""
@@ -48,16 +47,17 @@ class Step(NamedTuple):
     targets: tuple[Conversation, ...]
     do: Callable[[Conversation], object]
     undo: Callable[[Conversation], object]
-    """`do` and `undo` block the thread. They return a false value if the conversation no longer exists."""
+    """`do` and `undo` change one conversation. They block the thread. They return a false value if the
+    conversation no longer exists."""
     change: Callable[[Conversation], dict[str, Any]] = lambda _: {}
-    """Returns the fields of the conversation's row that change, with their new values."""
+    """Returns the fields of the conversation's row that the step changes, with their new values."""
     leaves: bool = False
     """Whether the change moves the conversations to the trash or the archive, so that they disappear from the
     list."""
     is_sentence: bool = False
-    """Whether the summary is complete without the names of the conversations."""
+    """Whether `summary` is a complete message. If False, the names of the conversations are added to it."""
     verb: str = ""
-    """The verb of the question about a change of many conversations. Empty if there is no question."""
+    """The verb of the confirmation question, such as `Delete`. Empty if the step needs no confirmation."""
 
     @property
     def description(self) -> str:
@@ -72,7 +72,7 @@ class Step(NamedTuple):
 
 
 def plan_pin(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
-    """Plan to pin those conversations that are not pinned. If all are pinned, plan to unpin them."""
+    """Plan to pin the conversations that are not pinned. If all are pinned, plan to unpin them."""
     pinned = not all(conversation.pinned for conversation in conversations)
     return Step(
         "Pinned" if pinned else "Unpinned",
@@ -84,8 +84,8 @@ def plan_pin(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
 
 
 def plan_archive(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
-    """Plan to archive those conversations that are not archived. If all are archived, plan to
-    unarchive them."""
+    """Plan to archive the conversations that are not archived. If all are archived, plan to unarchive
+    them."""
     archived = not all(conversation.archived for conversation in conversations)
     return Step(
         "Archived" if archived else "Unarchived",
@@ -163,7 +163,7 @@ class Changes:
         self._undos: list[tuple[Step, int]] = []
         """The changes that can be undone, each with the cursor position at the time of the change."""
         self._leaving: list[Step] = []
-        """The changes in progress that move conversations out of the list."""
+        """The running changes that remove conversations from the list."""
         self._lock = asyncio.Lock()
         self._stop = threading.Event()
 
@@ -174,8 +174,8 @@ class Changes:
         self._browser.run_worker(self._store(step, index), group="change", exit_on_error=False)
 
     async def answer(self, step: Step) -> None:
-        """Store a change that the user entered in a question, then close the question. After an error, the
-        question stays open."""
+        """Store a change whose text the user typed as the answer to a question, then close the question. If
+        an error occurs, the question stays open."""
         async with self._lock:
             done = await self._run(step, self._browser.list.cursor)
             self._browser.close_question()
@@ -197,7 +197,7 @@ class Changes:
 
     async def finish(self) -> None:
         """Wait until all changes are stored."""
-        async with self._lock:  # the lock is given in the order in which it was requested
+        async with self._lock:  # waiters get the lock in order, so all earlier changes are stored
             pass
 
     @property
@@ -206,12 +206,12 @@ class Changes:
 
     @property
     def leaving(self) -> set[str]:
-        """The ids of the first sessions of the conversations that are about to leave the list. The store
-        still lists these conversations."""
+        """The ids of the first sessions of conversations that a running change removes from the list. The
+        store may still list them."""
         return {conversation.root_id for step in self._leaving for conversation in step.targets}
 
     def stop(self) -> None:
-        """Stop the running change. The remaining conversations stay as they are."""
+        """Stop the running change. Conversations that it has not reached yet are not changed."""
         self._stop.set()
 
     async def _store(self, step: Step, index: int) -> None:
@@ -307,8 +307,8 @@ class Exports:
             self._stop.set()
 
     async def write(self, conversations: Sequence[Conversation], name: str) -> None:
-        """Write the conversations to a file or into a folder. If writing fails, the question for the name
-        stays open."""
+        """Write the conversations to a file or into a folder. If the export fails, the question for the file
+        name stays open."""
         names = name_several(conversations)
         target = Path(name).expanduser().absolute()
         options = Options(_choose_format(target))

@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 DEBOUNCE = 0.08
-"""Seconds without a further change of the query before it is searched."""
+"""The search starts when the query has not changed for this many seconds."""
 WIDE, TALL = 80, 24
 """The preview is shown if the terminal has at least `WIDE` columns or `TALL` lines."""
 INTERRUPTED: Final = "\0interrupted"
 """The result of the app after Ctrl-C. No session has this id."""
 PLANS: Final = {"pin": actions.plan_pin, "archive": actions.plan_archive, "delete": actions.plan_delete}
-"""The changes that need no text, by the name of their key's action."""
+"""The functions that plan a change without further input, by the name of the key's action."""
 OWN = frozenset(key.action.partition("(")[0] for key in KEYS)
 """The names of the actions of the list, without their arguments."""
 WORK_TO_WAIT_FOR = frozenset(("view", "pages", "filter", "answer", "undo", "mark", "choose"))
-"""The groups of workers whose results a later key may depend on. Such a key waits for them."""
+"""The groups of workers that later keys wait for, because the effect of a key may depend on their results."""
 REST_PAUSE = 0.25
-"""The best results of a search are loaded at once. The others are loaded after this many seconds without a
-key."""
+"""After this many seconds without a key, the remaining results of a search are loaded. The best results are
+loaded at once."""
 IMPATIENCE_S = 1.0
 """Seconds after which Ctrl-C leaves the browser, even if earlier keys have not taken effect yet."""
 
@@ -117,8 +117,9 @@ class Browser(App[str]):
             self._load(pause=DEBOUNCE)
 
     def reload(self, cursor: int | None = None, stay_on: Conversation | None = None) -> None:
-        """Load the view again. The cursor moves to `stay_on`, by default the current conversation. If that is
-        no longer listed, the cursor moves to the index `cursor`, by default its present index."""
+        """Load the view again. The cursor moves to `stay_on`, by default the current conversation. If that
+        conversation is no longer listed, the cursor moves to the index `cursor`, by default its current
+        index."""
         place = self.list.cursor if cursor is None else cursor
         self._load(pause=0, cursor=place, stay_on=stay_on or self.list.current)
 
@@ -165,7 +166,7 @@ class Browser(App[str]):
 
     def _fetch_pages(self, first: int, last: int) -> None:
         for offset in self.list.rows.find_missing(first, last):
-            # While conversations leave the list, the offsets of the store are not those of the list.
+            # While a change removes conversations, the offsets of the store and of the list differ.
             if offset not in self._pages and not self.view.is_search and not self._changes.leaving:
                 self._pages.add(offset)
                 self._fetch_page(offset)
@@ -181,7 +182,7 @@ class Browser(App[str]):
             return
         rows.put(offset, page)
         if len(page) < min(PAGE, rows.count_rest(offset)):
-            self.reload()  # there are fewer rows now
+            self.reload()  # the store has fewer rows than before
         else:
             self.list.redraw()
 
@@ -193,8 +194,8 @@ class Browser(App[str]):
 
     @on(Preview.Gone)
     def _report_preview_gone(self) -> None:
-        """Report that the conversation of the preview is gone, unless the browser itself may be deleting
-        it."""
+        """Report that the conversation of the preview no longer exists. Report nothing while a change is
+        being stored, because the browser itself may be deleting the conversation."""
         if (conversation := self.list.current) is not None and not self._changes.is_storing:
             self._say_gone([conversation])
 
@@ -279,7 +280,7 @@ class Browser(App[str]):
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             key = event.key if isinstance(event, events.Key) else ""
             if self._exports.is_running and key in ("escape", "ctrl+c"):
-                self._keys.clear()  # keys that wait for the end of the export
+                self._keys.clear()  # discard the keys that wait for the export
                 self._exports.cancel()
             if key == "ctrl+c":
                 self.set_timer(IMPATIENCE_S, self._leave_at_once)
@@ -289,7 +290,7 @@ class Browser(App[str]):
             await super().on_event(event)
 
     def can_handle_at_once(self, event: Pressed) -> bool:
-        """Return whether a key only edits the query, and therefore does not depend on the list."""
+        """Return whether a key only edits the query. The effect of such a key does not depend on the list."""
         if not (self._is_list_in_front and self.search.has_focus) or self._is_opening:
             return False
         return isinstance(event, events.Paste) or event.is_printable or event.key in EDITING_KEYS
@@ -366,8 +367,8 @@ class Browser(App[str]):
         self._change("delete")
 
     def _change(self, about: str) -> None:
-        """Change the marked conversations, or the one under the cursor. Ask first if many would leave the
-        list."""
+        """Change the marked conversations, or the one under the cursor. If the change would remove many
+        conversations from the list, ask first."""
         if targets := self.list.targets:
             step = PLANS[about](self._db, targets)
             if step.question is None:

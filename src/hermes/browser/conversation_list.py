@@ -1,5 +1,5 @@
-"""The conversation list: draws the visible rows and requests missing ones. The list never takes the
-keyboard focus, which stays in the search field."""
+"""The conversation list. It draws the visible rows and requests missing ones. The keyboard focus stays in the
+search field and never moves to the list."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from hermes.recall.snippets.snippets import CLOSE, OPEN
 from hermes.text import make_printable
 
 ROOM_FOR_TWO_LINES = 8
-"""Each search result is shown on two lines if the list has at least this many lines."""
+"""The minimum number of lines of the list for showing search results on two lines each."""
 LOADING = "…"
 POINTER, MARKED, PINNED, ARCHIVED = "▌", "✓", "★", "▢"
 WHEN_WIDTH = 10
 ROOM_FOR_SOURCE, ROOM_FOR_PREVIEW = 36, 70
-"""Minimum widths of a row, in columns, for showing the source, and for showing the first words beside the
+"""The minimum widths of a row, in columns: for showing the source, and for showing the first words beside the
 title."""
 SHARE_OF_SOURCE = 3
-"""The column of the source is as wide as the longest name, but at most one third of the row."""
+"""The maximum width of the source column, as a divisor of the row width. Up to this width, the column is as
+wide as the longest name."""
 LONGEST_TITLE = 50
 
 _HIGHLIGHTED = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
@@ -309,8 +310,8 @@ def format_tags(conversation: Conversation) -> str:
 
 
 def _render_snippet(conversation: Conversation, width: int, styles: Styles) -> Text:
-    """Render the second line: the text that matched, with highlighted matches, cut so that the first match is
-    visible.
+    """Render the second line: the matched text with highlighted matches. The text is cut so that the first
+    match is visible.
 
     For a conversation that was found by its title, render its first words instead.
     """

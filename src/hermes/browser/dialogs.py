@@ -21,7 +21,8 @@ from hermes.text import make_printable
 
 ARCHIVE, PROJECT = "archive", "project"
 TICKED, OPEN = "[x]", "[ ]"
-"""Ticks are drawn as characters rather than colours, so that everybody can distinguish them."""
+"""The marks of ticked and unticked choices. They are characters and not colours, so that everybody can
+distinguish them."""
 
 
 class Choice(NamedTuple):
@@ -99,9 +100,11 @@ class FilterDialog(ModalScreen[View | None]):
             yield Static("Space tick · Tab other side · ⏎ apply · ^X reset", classes="hint")
 
     async def action_apply(self) -> None:
-        """Apply the filters. If the user has not changed the ticked kinds, the view keeps its setting of
-        kinds. If that setting is the default and a source is ticked, all kinds of the source except subagents
-        are shown."""
+        """Apply the filters.
+
+        If the user has not changed the ticked kinds, the view keeps its kinds. If these are the default
+        (None) and a source is ticked, all kinds of that source except subagents are shown.
+        """
         sources = self.query_one("#sources", Choices).ticked
         ticked = self.query_one("#kinds", Choices).ticked
         kinds: tuple[str, ...] | None = tuple(kind for kind in KINDS if kind in ticked)

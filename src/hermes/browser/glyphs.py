@@ -1,9 +1,9 @@
-"""Emoji that terminals measure differently: those made of several characters, and recent ones.
+"""Replaces emoji that terminals measure differently: emoji made of several characters, and recent emoji.
 
-Textual lays out a line with its own table of widths. If the terminal measures an emoji differently,
-everything after it is shifted. An emoji is therefore drawn unchanged only if the terminal has been shown to
-measure emoji of this kind as Textual does. Any other emoji is replaced by a simpler form of the same width: a
-family by its first person, a flag by the letters of its country.
+Textual lays out a line with its own table of widths. If the terminal measures an emoji differently, the rest
+of the line is shifted. An emoji is therefore drawn unchanged only if a test has shown that the terminal
+measures this kind of emoji as Textual does. Any other emoji is replaced by a simpler form of the same width:
+a family by its first person, a flag by the letters of its country.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Processes keys in the order in which they were pressed, so that keys in quick succession have the same
-effect as slow ones.
+"""Processes keys in the order in which they were pressed. Keys typed fast have the same effect as keys typed
+slowly.
 
 A terminal can deliver many keys at once. A key that edits the query is handled at once. Any other key waits
-until the list shows the result of the earlier keys: the search is done, the dialog is drawn, the change is
-undone. The keys after it wait as well. No key is discarded.
+until the earlier keys have taken effect: the search is finished, the dialog is drawn, the change is undone.
+All later keys wait too. No key is lost.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class KeyQueue:
                         continue
                     await browser.load_current_row()
                 if not self._waiting or self._waiting.popleft() is not event:
-                    continue  # the keys were cleared
+                    continue  # `clear` removed the key
                 target = browser.focused or browser.screen
                 await App.on_event(browser, event)
                 await _wait_for_handlers(target, browser)

@@ -1,4 +1,4 @@
-"""All keys in one table. The bindings of the app, the bottom line and the help are made from it."""
+"""The table of all keys. The bindings of the app, the bottom line and the help are made from it."""
 
 from __future__ import annotations
 
@@ -57,10 +57,11 @@ MOVING = (
 BINDINGS: list[BindingType] = [
     *(Binding(key.keys, key.action, key.label, show=False) for key in KEYS),
     Binding("shift+up", "mark_and_move(-1)", show=False),
-    Binding("ctrl+j", "resume", show=False),  # Enter that was pressed before the terminal was in raw mode
+    # sent for Enter if it was pressed before the terminal was in raw mode
+    Binding("ctrl+j", "resume", show=False),
 ]
-"""The bindings have no priority. Wherever the focus is, they are therefore processed after all keys that were
-pressed earlier."""
+"""The key bindings of the app. They have no priority, so each key is processed after all keys that were
+pressed earlier, wherever the focus is."""
 
 
 class BottomLine(Static):

@@ -1,4 +1,5 @@
-"""Lines of the browser: the query, the status, and the answer to a question (a new title or a file name).
+"""The text lines of the browser: the query, the status, and the answer to a question such as a new title or a
+file name.
 
 The focus stays in the query. Keys that have no meaning in a text line move the cursor of the list. A question
 replaces the status line.
@@ -25,8 +26,8 @@ MESSAGE_S = 8.0
 
 
 class SearchInput(Input, inherit_bindings=False):
-    """The query line. It receives all keys first and processes them in order, so that text typed just before
-    Enter is part of the query."""
+    """The query line. It receives all keys first and processes them in order. Text typed just before Enter is
+    therefore part of the query."""
 
     BINDINGS = [  # noqa: RUF012
         Binding("up", "app.move(-1)", show=False),

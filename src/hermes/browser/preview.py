@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 PAUSE = 0.05
-"""Seconds that the cursor must rest on a row before the conversation is read. While an arrow key is held
-down, nothing is read."""
+"""The conversation is read when the cursor has been on its row for this many seconds. While an arrow key is
+held down, nothing is read."""
 NEAR = 10
 """More messages are read when fewer than this many lines remain before an end of the loaded part."""
 GONE = "This conversation was deleted."
@@ -82,15 +82,15 @@ class Preview(ScrollView, can_focus=True):
         self._clues: tuple[str, ...] = ()
         """The pieces of text that are highlighted now."""
         self._parts: list[Part] = []
-        """The displayed parts. They are a copy, because a thread may be extending the transcript at the same
-        time."""
+        """The displayed parts, as a copy of the transcript's parts, because a thread may extend the
+        transcript at the same time."""
         self._drawn: dict[int, list[Text]] = {}
-        """The rendered lines of each message at the current width. Only messages that are not in here are
-        rendered."""
+        """The rendered lines of each message at the current width, so that each message is rendered only
+        once."""
         self._width = 0
         self._lines: list[Text] = []
         self._starts: list[int] = []
-        """The line number at which each part begins. The dividers before a part belong to the part."""
+        """The line number at which each part begins. A divider belongs to the part after it."""
         self._reading = asyncio.Lock()
 
     # ---------------------------------------------------------------- content
@@ -264,8 +264,8 @@ class Preview(ScrollView, can_focus=True):
 
 
 def _open_transcript(transcript: Transcript, conversation: Conversation, where: str) -> bool | None:
-    """Open the transcript. Return True if it was opened at the match, False if at another place, None if the
-    conversation does not exist."""
+    """Open the transcript. Return True if it was opened at the match, False if it was opened elsewhere, and
+    None if the conversation does not exist."""
     found = (conversation.session_id, conversation.message_id)
     if (
         where == "match"

@@ -99,8 +99,7 @@ class Rows:
         """Words of the query that were found only as parts of longer words."""
         self._at: dict[int, Conversation] = {}
         self._before = 0
-        """1 if a row was inserted before the rows of the store, which are then shifted by one;
-        otherwise 0."""
+        """The number of rows inserted before the rows of the store: 1 after `put_first`, otherwise 0."""
 
     def __len__(self) -> int:
         """Return the number of loaded rows."""
@@ -118,7 +117,7 @@ class Rows:
         return max(0, index - self._before)
 
     def count_rest(self, offset: int) -> int:
-        """Return how many rows the store should have, counted from `offset` to the end."""
+        """Return the expected number of rows in the store from `offset` to the end."""
         return self.total - self._before - offset
 
     def put(self, offset: int, rows: Iterable[Conversation]) -> None:

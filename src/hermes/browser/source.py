@@ -1,7 +1,7 @@
 """Store queries of the browser: a page of the list, search results, and the transcript of the preview.
 
-Only `search_rows` searches for conversations. A query that is being typed may end in the middle of a word, so
-its last word also matches as a prefix. All functions here block and are called in a thread.
+A query that is being typed may end in the middle of a word, so its last word also matches as a prefix. All
+functions here block and are called in a thread.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 MOST_FOUND, MOST_COUNTED = 100, 10_000
-"""Maximum number of conversations that are shown at once for a query, and that are loaded and counted
-afterwards."""
+"""The maximum number of results of the first, fast search for a query, and of the later search that loads and
+counts all results."""
 SLICE = 500
 """Number of rows read per request if many rows are needed."""
 
 _MARKED = re.compile(f"{OPEN}(.+?){CLOSE}", re.DOTALL)
 PAGE_ROOM = 12_000
 MOST_HELD = 120_000
-"""`PAGE_ROOM` is the approximate length of a page in characters, `MOST_HELD` the maximum length of the loaded
-part of a transcript."""
+"""`PAGE_ROOM` is the approximate length of a page of a transcript, in characters. `MOST_HELD` is the maximum
+length of its loaded part."""
 BOUNDS = Bounds(speech=6_000, tool=300, match=8_000, call=1_000, calls=40)
 DEEPEST = 16
 """Maximum number of sessions without messages that are skipped in one call."""
@@ -69,10 +69,11 @@ def load_range(db: SessionDB, view: View, rows: Rows, first: int, last: int) -> 
 
 
 def search_rows(db: SessionDB, view: View, most_found: int | None = None, before: Rows | None = None) -> Rows:
-    """Return the conversations with matching titles or messages, each once, in the order that the view asks
-    for. By relevance, title matches come first, then the best other matches.
+    """Return the conversations with matching titles or messages, each once, in the order of the view. By
+    relevance, title matches come first, then the best other matches.
 
-    `before` are the rows of an earlier search for fewer results. They stay at the top, so that no row moves.
+    `before` contains the rows of an earlier search for fewer results. By relevance, they stay at the top, so
+    that no row moves.
     """
     most_found = MOST_FOUND if most_found is None else most_found
     rows: dict[str, Conversation] = {row.root_id: row for row in before or ()}
@@ -80,7 +81,7 @@ def search_rows(db: SessionDB, view: View, most_found: int | None = None, before
     most = min(most_found, view.limit or most_found)
     hits = db.search_conversations(
         view.query,
-        most_found + 1,  # one extra row shows whether there are more
+        most_found + 1,  # one more row than the limit shows whether there are more
         sources=view.sources,
         include_hidden=view.kinds is not None or view.archived,
         unfinished=True,
@@ -108,8 +109,8 @@ def search_rows(db: SessionDB, view: View, most_found: int | None = None, before
 def load_conversation(
     db: SessionDB, session_id: str, message_id: int | None = None, snippet: str = ""
 ) -> Conversation | None:
-    """Return the conversation of a session as a row. `message_id` and `snippet` describe the message that was
-    found. Return None if the conversation does not exist."""
+    """Return the conversation of a session as a row; None if it does not exist. `message_id` and `snippet`
+    describe the message that a search found."""
     row = db.get_conversation(session_id)
     if row is None:
         return None
@@ -141,8 +142,8 @@ def find_clues(snippet: str) -> tuple[str, ...]:
 def list_sources(db: SessionDB) -> list[tuple[str, int]]:
     """Return every source with the number of its conversations, most used first.
 
-    The function repeatedly requests the newest conversation from any source not seen yet, until there is
-    none. This takes a few short queries.
+    The function repeatedly asks for the newest conversation of a source that it has not seen yet. This takes
+    a few short queries.
     """
     counts: dict[str, int] = {}
     before: int | None = None
@@ -178,10 +179,10 @@ class Part(NamedTuple):
 
 
 class Transcript:
-    """The part of a conversation that the preview has loaded: a window that grows while the user scrolls.
+    """The loaded part of a conversation. It grows while the user scrolls the preview.
 
-    Invariant: a conversation is never loaded as a whole. Messages are read in pages of about `PAGE_ROOM`
-    characters, each message cut to its bounds. Messages far out of sight are dropped.
+    A conversation is never loaded as a whole. Messages are read in pages of about `PAGE_ROOM` characters.
+    Each message is cut to the limits in `BOUNDS`. Messages far from the visible part are dropped.
     """
 
     def __init__(self, db: SessionDB) -> None:
@@ -268,7 +269,7 @@ class Transcript:
         return _walk_segments(session_id, after, page, lambda segment: (segment.continued_in, BEGINNING))
 
     def _drop_distant(self, at_end: bool) -> None:
-        """Drop messages until at most `MOST_HELD` characters are left: the last messages if `at_end`,
+        """Drop messages until at most `MOST_HELD` characters are left. Drop the last messages if `at_end`,
         otherwise the first ones."""
         length = sum(part.message.length for part in self.parts)
         side, dropped = (-1 if at_end else 0), None
@@ -295,8 +296,8 @@ def _walk_segments(
     page: Callable[[str, int, int, Bounds], Window | None],
     further: Callable[[Segment], tuple[str | None, int]],
 ) -> Window | None:
-    """Return the next page that has messages, in this session or a further one. If no page has messages,
-    return the last page that was read, or None if there is no page at all."""
+    """Return the next page that has messages, from this session or from a further session of the
+    conversation. If no page has messages, return the last page that was read; None if there is no page."""
     window = None
     for _ in range(DEEPEST):
         current = page(session_id, at, PAGE_ROOM, BOUNDS) if session_id is not None else None

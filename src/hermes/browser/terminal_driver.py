@@ -1,11 +1,11 @@
 """The connection to the terminal: Textual's driver for POSIX systems, with two differences.
 
-Emoji that the terminal measures differently from Textual are drawn in a simpler form (`glyphs`). At the
-start, the driver draws a sample of each kind and asks for the cursor position after it. Until the terminal
-has answered, the simple forms are used.
+The driver simplifies emoji that the terminal measures differently from Textual (see `glyphs`). At the start,
+it draws a sample of each kind of emoji and asks for the cursor position after each. Until the terminal has
+answered, all emoji are simplified.
 
-Escape followed immediately by another key is treated as two keys. Textual would treat it as Alt with that
-key, and both would be lost, because Alt keys have no function here.
+The driver treats Escape followed immediately by another key as two keys. Textual would treat it as Alt with
+that key. Alt keys have no function here, so both keys would be lost.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ BEGINS_SEQUENCE = r"[\[\]OPX^_]"
 """A control sequence begins with Escape and one of these characters."""
 ESCAPE_KEY = re.compile(f"\x1b(?!{BEGINS_SEQUENCE}|\\Z)")
 PROBE_LINE = "\x1b[2;1H"
-"""Moves the cursor to the second line. On the first line, the replies would look like modified
-function keys."""
+"""Moves the cursor to the second line for the test of the emoji. On the first line, the replies of the
+terminal would look like modified function keys."""
 CURSOR_POSITION, CLEAR_LINE = "\x1b[6n", "\x1b[2K"
 
 

@@ -19,8 +19,8 @@ class View(NamedTuple):
     query: str = ""
     sources: tuple[str, ...] | None = None
     kinds: tuple[str, ...] | None = None
-    """None means the default: only chats or, if a source is chosen, all kinds of that source except
-    subagents."""
+    """The kinds of conversations that are shown. None means the default: only chats or, if a source is
+    chosen, all kinds of that source except subagents."""
     archived: bool = False
     """Whether archived conversations are shown among the others."""
     order: str = "activity"
@@ -46,8 +46,8 @@ class View(NamedTuple):
         return tuple(kind for kind in KINDS if kind not in hidden)
 
     def list_arguments(self) -> dict[str, Any]:
-        """Return the view as arguments of `list_conversations`. To show the archive, that method needs both
-        explicit kinds and `include_hidden`."""
+        """Return the view as arguments of `list_conversations`. If the archive is shown, both explicit kinds
+        and `include_hidden` are passed, because that method needs both."""
         kinds = self.visible_kinds if self.archived else self.kinds
         return {
             "sources": self.sources,

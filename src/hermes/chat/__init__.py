@@ -1,7 +1,7 @@
 """The conversation in a terminal.
 
-Owns the loop at the prompt and the one-shot question. Imports the conversation, the agent and the handles; no other
-surface imports it.
+This folder owns the loop at the prompt and the one-shot question. It imports the conversation, the agent and
+the store handles. No other surface imports it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The notice that the store is busy. It is shown while a command waits for the store, but not while the
-person is being asked something."""
+"""The notice that the store is busy. It is shown while a command waits for the store, but not while a
+question to the person is open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BusyNotice:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Show the notice if the block takes long."""
+        """Show the notice if the block takes longer than `BUSY_S` seconds."""
         self._start()
         try:
             yield
@@ -31,8 +31,8 @@ class BusyNotice:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Show no notice during the block, in which a person is asked something. After the block, the waiting
-        time is counted from zero."""
+        """Show no notice while the block runs. Use it around a question to the person. After the block, the
+        waiting time starts again from zero."""
         is_watching = self._timer is not None
         self._cancel()
         try:

@@ -24,9 +24,11 @@ def find_latest_id(db: SessionDB) -> str | None:
 
 
 def find_latest(db: SessionDB, workspace: Path | None = None) -> Row | None:
-    """Return the terminal conversation with the latest activity, or None if there is none. Empty
-    conversations are skipped, and so are those that belong to a person on a platform. With `workspace`, only
-    conversations of that workspace are considered."""
+    """Return the terminal conversation with the latest activity; None if there is none.
+
+    Empty conversations and conversations that belong to a person on a platform are skipped. With `workspace`,
+    only conversations of that workspace are considered.
+    """
     offset = 0
     while True:
         page = db.list_conversations(
@@ -34,9 +36,9 @@ def find_latest(db: SessionDB, workspace: Path | None = None) -> Row | None:
         )
         for row in page.rows:
             session = db.get_session(row["id"])
-            if session is None or session["owner"] != LOCAL:  # handed off to a person on a platform
+            if session is None or session["owner"] != LOCAL:  # it was handed off to a person on a platform
                 continue
-            # The context of a branch without messages of its own comes from its parent.
+            # A branch without messages of its own has the context of its parent.
             if row["message_count"] or db.get_context(row["id"]):
                 return row
         offset += PAGE

@@ -1,7 +1,7 @@
-"""Lease conflicts: another process works in the conversation. The person chooses how to continue.
+"""Lease conflicts: another process works in the conversation, and the person chooses how to continue.
 
-The choices are to follow the conversation read-only, to take it over (further writes of the other process are
-then refused), or to continue in a branch.
+The person can follow the conversation read-only, take it over, or continue in a branch. After a takeover, the
+store refuses further writes of the other process.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ POLL_S = 0.5
 
 
 def describe_holder(lease: Lease) -> str:
-    """Describe the holder of a lease: `Another terminal (process 4711 on host) has been in this conversation
-    since ...`"""
+    """Describe the holder of a lease, for example `Another terminal (process 4711 on host) has been in this
+    conversation since ...`"""
     holder, since = lease.holder, clock.format_iso(lease.since)[11:16]
     ago = clock.format_relative(lease.since, clock.now())
     surface = make_printable(holder.surface)
@@ -75,8 +75,8 @@ async def follow(
 
 
 def format_followed(row: Row) -> tuple[str, str] | None:
-    """Return the speaker and the text of a message, for a person who follows the conversation. Return None if
-    the message is not shown."""
+    """Return the speaker and the text of a message, as shown to a person who follows the conversation; None
+    if the message is not shown."""
     text = format_row_text(row).strip()
     if row["role"] == "user":
         return "● You", text
@@ -111,7 +111,7 @@ async def resolve_conflict(chat: Chat, session_id: str, lease: Lease) -> bool:
 
 
 async def handle_takeover(chat: Chat, typed_text: str) -> None:
-    """Handle the takeover of this conversation by another process. The typed text is kept for the next
+    """Handle the takeover of this conversation by another process. `typed_text` is kept for the next
     prompt."""
     chat.prefill = typed_text
     session_id = await asyncio.to_thread(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 async def may_leave(chat: Chat) -> bool:
-    """Return whether the person may leave. If background processes are running, ask first, because they
-    end with the chat. The third attempt in a row succeeds without a question."""
+    """Return whether to end the chat. If background processes are running, ask the person first, because the
+    processes end with the chat. After two refusals in a row, do not ask again."""
     commands = _list_processes(chat)
     if not commands or chat.refused_to_leave >= 2:
         return True

@@ -1,7 +1,7 @@
-"""Sends a typed message with the files that it mentions. If the message is too large, other ways to send it
-are offered.
+"""Sends a typed message with the files that it mentions. If the message is too large, offers other ways to
+send it.
 
-Nothing that was typed is lost: a message that was not sent is put into the next prompt.
+No typed text is lost: a message that was not sent is put into the next prompt.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OVERFLOW_HINT = (
 )
 FILE, SHORTENED, EDIT = "file", "shortened", "edit"
 SHARE = 0.75
-"""A shortened message fills this share of the free room in the context."""
+"""The share of the free context that a shortened message fills."""
 
 
 async def send_message(
@@ -76,7 +76,7 @@ async def _offer_other_ways(
         options.insert(
             0, Option(FILE, "send it as a file in this folder, which the agent reads in parts", "f")
         )
-    chosen = await chat.choose("What shall be done with it?", options, default=len(options) - 1)
+    chosen = await chat.choose("How do you want to continue?", options, default=len(options) - 1)
     if chosen not in (FILE, SHORTENED):
         return
     parts = _split_message(chat.prompt_line.pastes, text)

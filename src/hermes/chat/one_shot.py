@@ -31,7 +31,7 @@ TOO_LARGE_HINT = (
     "Save it as a file and ask about the file, shorten it, or use -m with a model with a larger context"
 )
 REPEATED = 60
-"""A line that reports a failed command repeats the command up to this width, in terminal cells."""
+"""The maximum width, in terminal cells, of the command in a line that reports its failure."""
 
 
 async def ask(
@@ -41,9 +41,11 @@ async def ask(
     decide: Callable[[ApprovalRequest], Awaitable[Decision | None]] | None = None,
     files: Sequence[File] = (),
 ) -> Answer:
-    """Ask a question with these files attached, and return the answer. `report` receives a line for each
-    attached file, for each problem, and for each tool call that may change something. A file that the
-    question itself mentions (`@file`) is not attached, because the question may come from a script.
+    """Ask a question with `files` attached, and return the answer.
+
+    `report` receives a line for each attached file, each problem, and each tool call that may change
+    something. A file that the question itself mentions (`@file`) is not attached, because the question may
+    come from a script.
 
     `decide` asks the person for an approval, if the conversation supports approvals. If it returns None, the
     turn is stopped.
@@ -84,8 +86,8 @@ async def ask(
 
 
 class CallLines:
-    """Reports a line for each call that may change something. A command is reported when it starts, an edit
-    when it ends.
+    """Reports one line for each tool call that may change something. A command is reported when it starts, an
+    edit when it ends.
 
     A failed command gets a second line. A subagent gets a line when it starts and another when it ends.
     """

@@ -31,8 +31,8 @@ HEAD, TAIL = 30_000, 20_000
 """How many bytes of an output the model gets, from its beginning and from its end."""
 LONGEST_LABEL = 300
 ENDS_WITHIN_S, POLL_S = 2.0, 0.02
-"""When the chat ends: how long a running command may take to end before it is killed, and how often this is
-checked."""
+"""Applies when the chat ends: how long a running command may take to end before it is killed, and how often
+this is checked."""
 _LINE = re.compile(r"(?P<mark>!!?)(?P<command>|[ \t][^\r\n]*|[\w./~$'\"-][^\r\n]*)")
 USAGE = "! command runs a command in your shell. !! command also gives its output to the model."
 
@@ -44,10 +44,11 @@ class ShellCommand(NamedTuple):
 
 
 def parse_shell_command(typed: str) -> ShellCommand | None:
-    """Return the command of a line that begins with `!` followed by a space or a word; None for any other
+    """Return the command of a line that begins with `!`, followed by a space or a word; None for any other
     line.
 
-    So `![picture](address)` is a message, and so is any text that begins with a space or has several lines.
+    `![picture](address)`, a text that begins with a space, and a text of several lines are messages, not
+    commands.
     """
     found = _LINE.fullmatch(typed)
     return None if found is None else ShellCommand(found["command"].strip(), found["mark"] == "!!")
@@ -95,8 +96,8 @@ async def run_shell_command(chat: Chat, shell: ShellCommand) -> None:
 
 
 def _make_stop(process: asyncio.subprocess.Process) -> Callable[[], None]:
-    """Return the handler of Ctrl-C. It ignores the first Ctrl-C, because the terminal already sends that to
-    the command. At the second it terminates the command's shell, and from the third on it kills the shell."""
+    """Return a handler for Ctrl-C. The first Ctrl-C does nothing here, because the terminal already sends it
+    to the command. The second terminates the shell of the command. Later ones kill the shell."""
     pressed = 0
 
     def stop() -> None:
@@ -109,14 +110,15 @@ def _make_stop(process: asyncio.subprocess.Process) -> Callable[[], None]:
 
 
 async def _end_command(process: asyncio.subprocess.Process) -> None:
-    """End the command and all processes below it with SIGTERM, then with SIGKILL.
+    """End the command and all its descendants with SIGTERM, then with SIGKILL.
 
-    They have no process group of their own, because the command must be able to use the terminal.
+    Each process is signalled separately. The command has no process group of its own, because it must be able
+    to use the terminal.
     """
     started = {pid: find_start(pid) for pid in (process.pid, *list_descendants(process.pid))}
 
     def signal_running(number: int) -> bool:
-        """Send the signal `number` to those of the processes that still run. Return whether there are any."""
+        """Send the signal `number` to each process that still runs. Return whether any process still runs."""
         host = os.uname().nodename
         running = [pid for pid, start in started.items() if not is_gone(host, pid, start)]
         for pid in running:
@@ -129,7 +131,7 @@ async def _end_command(process: asyncio.subprocess.Process) -> None:
         deadline = monotonic() + ENDS_WITHIN_S
         while signal_running(0) and monotonic() < deadline:
             await asyncio.sleep(POLL_S)
-    finally:  # even after a second signal to the chat
+    finally:  # also if a second signal ends the chat
         signal_running(signal.SIGKILL)
 
 

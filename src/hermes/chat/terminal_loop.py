@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TRASHED = "Session {old} was deleted or moved to the trash. What you say next begins a new one."
+TRASHED = "Session {old} was deleted or moved to the trash. Your next message begins a new session."
 PASTED = "Pasted text is sent as a message. To run it, type the ! yourself and paste the command after it."
 TWICE_WITHIN_S = 2.0
-"""Ctrl-C pressed twice within this time at an empty prompt ends the chat."""
+"""The time within which a second Ctrl-C at an empty prompt ends the chat."""
 TICK_S = 0.1
 ENDS_WITHIN_S = 5.0
 """How many seconds a running answer has to stop after a signal that ends the chat."""
@@ -72,7 +72,7 @@ class Chat:
         self.saved: list[Path] = []
         """The files that `/save` wrote."""
         self.refused_to_leave = 0
-        """How many times in a row the person has decided to stay because background processes are running."""
+        """How many times in a row the person chose to stay when asked about running background processes."""
         self.busy_notice = BusyNotice(self._show_busy)
         self._title: str | None = None
         self._interrupted_at = float("-inf")
@@ -97,9 +97,9 @@ class Chat:
     ) -> None:
         """Run the chat until the person leaves.
 
-        `resuming` is the session to resume, `asked_cwd` the working directory from the command line.
-        `question` is the first message, and `files` are attached to it. It is never parsed as a command, and
-        files that it mentions are not attached, because it may come from a script.
+        `resuming` is the session to resume, and `asked_cwd` the working directory from the command line.
+        `question` is the first message, and `files` are its attachments. The question may come from a script.
+        It is therefore never parsed as a command, and files that it mentions are not attached.
         """
         self.prompt_line.open_output = self._open_output
         self._typed = quiet_keyboard.TypedAhead(
@@ -111,7 +111,7 @@ class Chat:
         for number in ENDINGS:
             loop.add_signal_handler(number, self._end, me)
         try:
-            # The echo is also off between a turn and the next prompt.
+            # The echo stays off between a turn and the next prompt.
             with show_warnings(self._show_warning), quiet_keyboard.suppress_echo():
                 if resuming is None or await self.enter(resuming, asked_cwd):
                     if resuming is None:
@@ -133,9 +133,11 @@ class Chat:
             await say_goodbye(self)
 
     def _end(self, me: asyncio.Task[Any] | None) -> None:
-        """Handle a signal that ends the chat. A running answer is stopped first, so that its messages are
-        stored as after Ctrl-C. On a second signal, or if a question is on the screen, the chat ends without
-        waiting for the answer."""
+        """Handle a signal that ends the chat.
+
+        A running answer is stopped first, so that its messages are stored as after Ctrl-C. The chat ends
+        without waiting for the answer on a second signal, or if a question is on the screen.
+        """
         is_answering = self.conversation.turn is not None and not self._printing.locked()
         if is_answering and not self._is_ending:
             self._stop()
@@ -148,8 +150,10 @@ class Chat:
         while True:
             prefill, self.prefill = self.prefill, ""
             if parse_shell_command(prefill) is not None:
-                prefill = f" {prefill}"  # the text was a message, so Enter must not run it as a command
-            with self._ignore_interrupts(), suppress(errors.StoreError):  # the toolbar works without a title
+                # the text was sent as a message before, so it must not be run as a command
+                prefill = f" {prefill}"
+            # on an error, the toolbar shows the previous title
+            with self._ignore_interrupts(), suppress(errors.StoreError):
                 self._title = await asyncio.to_thread(self.conversation.get_title)
             try:
                 typed = await self.prompt_line.ask(prefill)
@@ -173,8 +177,8 @@ class Chat:
                 return
 
     async def _handle_input(self, typed: str, files: Sequence[File] | None = None) -> None:
-        """Handle an input. `files` are the attachments of the question of the command line, which is never
-        parsed as a command. For an input of the prompt, `files` is None."""
+        """Handle an input. `files` is None for an input from the prompt. For the question on the command
+        line, `files` are its attachments, and the question is never parsed as a command."""
         text = typed.strip()
         shell = None if files is not None else parse_shell_command(typed)
         command = None if files is not None else parse_command(text)
@@ -201,8 +205,8 @@ class Chat:
             )
 
     async def _leave_trashed(self) -> None:
-        """If the current session was moved to the trash elsewhere, start a new session and say so. A command
-        must not act on a trashed session."""
+        """If another process moved the current session to the trash, start a new session and tell the person.
+        A command must not act on a trashed session."""
         old = None
         with suppress(errors.StoreError):  # the command reports the error
             old = await self.conversation.leave_trashed()
@@ -224,13 +228,13 @@ class Chat:
                 await self.prompt_line.print_above(lambda: self.screen.print_aside(line))
 
     def load_model_later(self) -> None:
-        """Start loading the model of a conversation that was resumed by a slash command, without waiting for
-        it."""
+        """Start to load the model of a conversation that a slash command resumed. Do not wait for the
+        model."""
         self._commands.start(self._load_model())
 
     async def _load_model(self) -> None:
         """Load the model while the person types. Show the model of a resumed conversation, or the reason why
-        there is none."""
+        no model can be loaded."""
         notice = None
         try:
             await self.conversation.prepare()
@@ -292,7 +296,8 @@ class Chat:
         return bool(await self.conversation.load_rows())
 
     async def confirm(self, question: str) -> bool:
-        """Ask for confirmation, unless the person has turned the question off. Return whether they confirm."""
+        """Ask for confirmation and return whether the person confirms. If the person has turned the question
+        off, return True without asking."""
         if read_setting("approvals", "destructive_slash_confirm") is False:
             return True
         options = [
@@ -342,8 +347,8 @@ class Chat:
     # ---------------------------------------------------------------- turns
 
     async def answer(self, content: Any, *, typed_text: str = "") -> Answer:
-        """Send a message, show the answer and return it. If `content` is None, repeat the turn for the last
-        message."""
+        """Send a message, show the answer and return it. If `content` is None, answer the last stored message
+        again. If the message is not sent, `typed_text` is put into the next prompt."""
         self.opened = 0
         self.screen.begin()
         ticking = asyncio.create_task(self._tick())
@@ -406,8 +411,8 @@ class Chat:
             self.screen.tick()
 
     def _ignore_interrupts(self) -> AbstractContextManager[None]:
-        """Ignore the first two presses of Ctrl-C during a command or right after an answer. The third one
-        exits."""
+        """Ignore the first two presses of Ctrl-C during a command or right after an answer, except for a
+        note. The third one exits."""
         hint = "Nothing to stop here; the third Ctrl-C exits."
         return self.handle_interrupts(lambda: self.screen.print_note(hint), asyncio.current_task())
 
@@ -453,7 +458,7 @@ class Chat:
         except Stopped:
             return None
         finally:
-            self._listen()  # the question had replaced the Ctrl-C handler
+            self._listen()  # restore the Ctrl-C handler that the question replaced
 
     async def _ask_approval(self, event: ApprovalAsked) -> None:
         """Ask the person for an approval and pass the decision to the turn. Ctrl-C stops the turn."""
@@ -471,7 +476,7 @@ class Chat:
             except Stopped:
                 self._stop()
             finally:
-                self._listen()  # the question had replaced the Ctrl-C handler
+                self._listen()  # restore the Ctrl-C handler that the question replaced
                 self.screen.resume()
         turn.decide(event.number, decision)
 

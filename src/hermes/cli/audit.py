@@ -1,5 +1,5 @@
-"""`hermes audit`: show the entries of `<home>/audit.log`: changes of settings, keys and access, and who was
-admitted, refused and blocked."""
+"""`hermes audit`: show the entries of `<home>/audit.log`. They record changes of settings, keys and access,
+and the people who were admitted, refused or blocked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ LOOK_EVERY_S = 0.25
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=show_audit)
     parser.add_argument(
-        "--limit", type=parse_row_count, default=LIMIT, metavar="N", help=f"how many of the newest ({LIMIT})"
+        "--limit",
+        type=parse_row_count,
+        default=LIMIT,
+        metavar="N",
+        help=f"print the newest N entries ({LIMIT})",
     )
     parser.add_argument("--follow", action="store_true", help="also print new entries, until Ctrl-C")
     add_json_option(parser, ("time", "action", "details", "pid", "by_tool", "tty"))
@@ -45,9 +49,9 @@ def show_audit(arguments: argparse.Namespace) -> int:
 
 
 def _follow(arguments: argparse.Namespace) -> int:
-    """Print the newest entries, then each new one. With `--json`, an entry is one line."""
+    """Print the newest entries, then each new entry. With `--json`, each entry is printed on one line."""
     following = audit_log.follow()
-    next(following)  # it begins here: an entry that is recorded now is not missed
+    next(following)  # start to follow now, so that no entry is missed between the two reads
     first: Iterator[dict[str, Any] | None] = iter(audit_log.read(arguments.limit))
     with suppress(KeyboardInterrupt):
         for entry in chain(first, following):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MISSING = "the chat is not installed; install it with: {}"
 NEEDS_QUESTION = "--json needs -q"
 WAITS_SILENTLY_S = 3.0
-"""How long to wait for the first input from a pipe before a note says that the program waits."""
+"""How long to wait for input from a pipe before a note says that the program is waiting."""
 STDIN = "-"
 """The question `-` means that the question is read from standard input."""
 
@@ -47,7 +47,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     add_main_options(parser)
     parser.add_argument("--here", action="store_true", help="with -c: the last conversation of this project")
     add_json_option(parser)
-    parser.add_argument("-m", "--model", type=parse_text, metavar="NAME", help="which model answers")
+    parser.add_argument("-m", "--model", type=parse_text, metavar="NAME", help="the model that answers")
     parser.add_argument("--base-url", type=parse_text, metavar="URL", help="the address of the model")
     parser.add_argument(
         "--source", type=parse_source, metavar="S", help="the source of new conversations (cli)"
@@ -115,12 +115,12 @@ def run_command(arguments: argparse.Namespace) -> int:
         if not arguments.parts and _is_first_run(arguments):
             from hermes.cli.setup import choose_start
 
-            # Without a terminal nobody can choose, so the demo runs.
+            # Without a terminal, the user cannot choose, so the demo runs.
             code = choose_start(arguments.main) if has_terminal else int(arguments.main(["demo"]))
             if code is not None:
                 return code
         elif not has_terminal:
-            if _is_resuming(arguments):  # report an unknown or ambiguous name first
+            if _is_resuming(arguments):  # an unknown or ambiguous name is reported first
                 with _open_store(arguments) as db:
                     _find_session(db, arguments, can_pick=False)
             raise Refused("the chat needs a terminal; use -q to ask one question without one")
@@ -170,7 +170,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _read_question(arguments: argparse.Namespace) -> str | None:
-    """Return the question: the typed text followed by the piped text, or None if there is neither."""
+    """Return the question: the typed text followed by the piped text; None if there is neither."""
     typed = " ".join(arguments.question) if arguments.question else arguments.query
     piped = "" if sys.stdin.isatty() and typed != STDIN else _read_stdin()
     if typed is None and not piped.strip():
@@ -195,9 +195,11 @@ def _read_stdin() -> str:
 
 @contextmanager
 def _open_store(arguments: argparse.Namespace) -> Iterator[SessionDB]:
-    """Open the store. Writes that the store cannot accept go to a spool. For an incognito conversation, the
-    store is opened read-only. If the store does not exist, an incognito or resumed conversation does not
-    create it; an empty temporary store is used instead."""
+    """Open the store. Messages that the store cannot accept are written to a spool.
+
+    For an incognito conversation, the store is opened read-only. An incognito or resumed conversation never
+    creates the store. If the store does not exist, an empty temporary store is used instead.
+    """
     from hermes.db.session_db import SessionDB
 
     path = get_store_path(arguments)
@@ -217,7 +219,8 @@ def _open_store(arguments: argparse.Namespace) -> Iterator[SessionDB]:
 
 @contextmanager
 def _open_empty_store() -> Iterator[SessionDB]:
-    """Open an empty temporary store, for use when there is no store. It is deleted afterwards."""
+    """Open an empty temporary store, which is used if there is no store. The temporary store is deleted
+    afterwards."""
     import tempfile
 
     from hermes.db.session_db import SessionDB
@@ -227,8 +230,8 @@ def _open_empty_store() -> Iterator[SessionDB]:
 
 
 def _find_session(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> str | None:
-    """Return the id of the conversation to continue, or None for a new one. `can_pick`: if the name fits
-    several conversations, ask the user which is meant; otherwise the command fails."""
+    """Return the id of the conversation to continue; None for a new one. If the name matches several
+    conversations, ask the user with `can_pick`; otherwise raise Refused."""
     from hermes.chat import conversation_lookup
 
     name = arguments.resume if arguments.resume is not None else arguments.go_on
@@ -355,7 +358,7 @@ async def _answer_question(
     conversation = _make_conversation(db, arguments, can_ask=can_ask)
 
     def listen() -> None:
-        # The messages so far are kept.
+        # Ctrl-C stops the turn; the messages so far are kept.
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, conversation.stop)
 
     async def decide(request: ApprovalRequest) -> Decision | None:
@@ -367,7 +370,7 @@ async def _answer_question(
         except Stopped:
             return None
         finally:
-            listen()  # the question replaced the Ctrl-C handler
+            listen()  # restore the Ctrl-C handler that the question replaced
 
     listen()
     try:

@@ -2,8 +2,8 @@
 demand.
 
 A group of commands is a table of names. The module of a command has `define(parser, words)`, which adds the
-arguments and sets the function to `run`. A module is imported only if its command was typed: `hermes sessions
-list` imports no other command.
+arguments and sets the default `run` to the function of the command. A module is imported only if its command
+was typed: `hermes sessions list` imports no other command.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ LARGEST_ID = 2**63 - 1
 
 Run = Callable[[argparse.Namespace], int]
 Words = Sequence[str] | None
-"""The words typed after the name of a command, without flags. With None, every command is loaded, for lists
-of all commands."""
+"""The words typed after the name of a command, without flags. None means that every command is loaded, as for
+a list of all commands."""
 
 
 class Access(Enum):
@@ -50,9 +50,10 @@ class Command(NamedTuple):
     access: Access | None = None
     """Every command must set this. A command without a value is treated as `PERSON`."""
     reads_with: tuple[str, ...] = ()
-    """Arguments (by `dest`) that turn a `PERSON` command into one that changes nothing, such as `dry_run`."""
+    """Arguments (by `dest`), such as `dry_run`, with which a `PERSON` command changes nothing. With one of
+    them, tools of the agent may run the command."""
     person_with: tuple[str, ...] = ()
-    """Arguments (by `dest`) that make a command a `PERSON` command."""
+    """Arguments (by `dest`) with which any command becomes a `PERSON` command."""
 
     def needs_person(self, arguments: argparse.Namespace) -> bool:
         """Return whether only a person may run the command with these arguments, and no tool of the agent."""
@@ -81,7 +82,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
 class Parser(argparse.ArgumentParser):
     suggest: Callable[[Sequence[str]], str] | None = None
-    """Returns what to type instead of an unknown command that resembles no known one. Called with the words
+    """Returns a suggestion for an unknown command that is not similar to a known one. Called with the words
     before the first flag."""
     _typed: Sequence[str] = ()
 
@@ -117,7 +118,7 @@ class Parser(argparse.ArgumentParser):
         super()._check_value(action, value)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        output.print_lines([])  # flush help and version, or ignore a closed pipe
+        output.print_lines([])  # flush the output of --help and --version; ignore a closed pipe
         super().exit(status, message)
 
 
@@ -143,8 +144,8 @@ def add_commands(parser: argparse.ArgumentParser, commands: Mapping[str, Command
 
 
 def add_store_option(parser: argparse.ArgumentParser, run: Run) -> None:
-    """Add the option `--store`, which names another file than the store of the home, and set the function of
-    the command."""
+    """Add the option `--store`, which names a store other than that of the home. Set the function of the
+    command."""
     parser.set_defaults(run=run)
     parser.add_argument("--store", type=Path, metavar="FILE", help=STORE_HELP)
 

@@ -179,7 +179,7 @@ def _list_offers(
             yield from _offer_from_store(_offer_sessions, done, begun)
         if flag.dest == "tag":
             yield from _offer_from_store(_offer_tags, done, begun)
-        if not isinstance(flag, JsonAction):  # `--json` may also stand alone before a title
+        if not isinstance(flag, JsonAction):  # `--json` can be followed by a title instead of fields
             return
     if begun.startswith("-"):
         flags = [
@@ -198,7 +198,7 @@ def _list_offers(
         )
     named = next((action for action in parser._actions if action.metavar in SESSION), None)
     has_tags = any(action.metavar == TAG for action in parser._actions)
-    if has_tags and not parser.prog.endswith(f" {done[-1]}"):  # the conversation is typed already
+    if has_tags and not parser.prog.endswith(f" {done[-1]}"):  # the conversation is already typed
         yield from _offer_from_store(_offer_tags, done, begun)
     elif named is not None:
         yield from _offer_from_store(_offer_trash if named.dest == TRASHED else _offer_sessions, done, begun)
@@ -233,8 +233,8 @@ def _list_settings() -> Iterator[tuple[str, str]]:
 
 
 def _list_values(parser: argparse.ArgumentParser, key: str) -> Iterator[tuple[str, str]]:
-    """Yield (value, empty description) for each possible value of a setting that has a fixed set of values,
-    if the command accepts a value."""
+    """Yield (value, empty description) for each possible value of a setting. Yield nothing if the setting has
+    no fixed set of values, or if the command accepts no value."""
     from hermes.config.key_lookup import find_key, find_setting
 
     setting = find_setting(key) or find_setting(find_key(key) or "")
@@ -247,8 +247,8 @@ def _filter_by_prefix(offered: Iterable[tuple[str, str]], begun: str) -> Iterato
 
 
 def _offer_from_store(offers: Offers, done: Sequence[str], begun: str) -> Iterable[tuple[str, str]]:
-    """Return completions, as pairs (value, description), from the store named by `--store`, or otherwise from
-    the home's store. Return nothing if that store does not exist."""
+    """Return completions from the store, as pairs (value, description). The store is the one named by
+    `--store`, otherwise the store of the home. Return nothing if the store does not exist."""
     stores = [Path(value) for flag, value in pairwise(done) if flag == "--store"]
     store = stores[-1] if stores else home.get_default_db_path()
     return offers(store, begun) if store.exists() else ()

@@ -54,7 +54,7 @@ STEPS = (
     Step("Usage and costs:", ("insights",)),
 )
 ASK, RESUME, BROWSE = (QUESTION,), ("-c", "refactoring auth"), ("sessions", "browse")
-"""The commands that read the keyboard. The demo does not start them as commands, but shows their screens
+"""The commands that read the keyboard. The demo does not run these commands. It shows their screens
 itself."""
 
 
@@ -70,7 +70,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
     from hermes.db.session_db import SessionDB
     from hermes.demo.sample_home import fill_home
 
-    # `cat`: the tour itself waits for keys
+    # no pager: the tour itself waits for keys
     with _make_home(arguments.keep) as home, _set_environment(HERMES_HOME=str(home), PAGER="cat"):
         with SessionDB(durability="normal") as db:
             count = fill_home(db, Path.cwd())
@@ -124,7 +124,8 @@ def _show(words: tuple[str, ...], arguments: argparse.Namespace) -> None:
 
 
 def _show_chat(words: tuple[str, ...]) -> None:
-    """Print what the chat shows for a question, or when a conversation is resumed. No input is read."""
+    """Print the screen of the chat after a question, or after a conversation was resumed. No input is
+    read."""
     import asyncio
 
     from hermes.agent.components import ModelChoice
@@ -153,7 +154,7 @@ def _show_chat(words: tuple[str, ...]) -> None:
 
 
 def _show_browser() -> None:
-    """Open the browser. Without a screen, print its first screen instead."""
+    """Open the full-screen browser. If there is no terminal, print the first screen of the browser."""
     from hermes.browser import browse, draw
     from hermes.db.session_db import SessionDB
 
@@ -177,8 +178,8 @@ def _pause_before_browser() -> bool:
 
 @contextmanager
 def _set_environment(**variables: str) -> Iterator[None]:
-    """Set environment variables during the block, and restore them afterwards. The first start of `hermes`
-    can offer the tour, and continues after it."""
+    """Set environment variables during the block, and restore them afterwards. The process can continue after
+    the tour, because the first start of `hermes` offers it."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

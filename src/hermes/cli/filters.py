@@ -113,7 +113,7 @@ def is_filtered(arguments: argparse.Namespace) -> bool:
 
 
 def parse_times(arguments: argparse.Namespace) -> tuple[float | None, float | None]:
-    """Return the start of the range named by `--since` and the end of the range named by `--until`.
+    """Return the time where the range of `--since` begins and the time where the range of `--until` ends.
 
     A duration such as `2w` is counted back from now.
     """
@@ -134,7 +134,7 @@ def report_unknown(
     workspace: Path | str | None = None,
 ) -> None:
     """Print a line for each source, tag or workspace that no conversation of the store has. A source that
-    this program knows, such as a platform, is never reported."""
+    this program knows, such as a platform, is not reported."""
     if workspace is not None and not _has_workspace(db, workspace):
         print_error(f"no conversation has the workspace '{make_printable(str(workspace))}'")
     for source in dict.fromkeys(sources or ()):
@@ -173,7 +173,7 @@ def _parse_edge(flag: str, text: str | None, now: float, end: int) -> float | No
     span = read_date(text, now)
     if span is None:
         raise WrongUsage(f"{flag} does not understand {text!r}; try 2w, yesterday, 2026-05 or 'May 2'")
-    return span.start if span.end == now else span[end]  # "2w" is a range that ends now; its start is meant
+    return span.start if span.end == now else span[end]  # "2w" is a range that ends now; use its start
 
 
 def describe_hidden(hidden: dict[str, int]) -> str:

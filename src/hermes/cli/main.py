@@ -70,8 +70,9 @@ COMMANDS = {
 
 
 OBJECTS_BETWEEN_COLLECTIONS = 50_000
-"""The garbage collector runs only after this many new objects. A short command creates fewer, and so does not
-spend a tenth of its time on searching the imported modules for reference cycles."""
+"""The number of new objects after which the garbage collector runs. A short command creates fewer objects.
+It therefore saves the tenth of its time that a search of the imported modules for reference cycles would
+take."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     output.prepare_streams()
     try:
         code = _run(sys.argv[1:] if argv is None else argv)
-        gc.freeze()  # also skip the collection at exit; after an error, objects must be finalised
+        gc.freeze()  # skip the collection at exit; not after an error, when objects must be finalised
         return code
     except WrongUsage as error:
         output.print_error(_redact_message(str(error)))
@@ -159,11 +160,11 @@ def _use_store(arguments: argparse.Namespace, store: Path) -> None:
 
 
 def _refuse_tool_caller(arguments: argparse.Namespace) -> None:
-    """If a tool of the agent started this command, refuse it if it is reserved for a person
+    """Raise an error if a tool of the agent started this command and the command is reserved for a person
     (`Command.access`).
 
-    This prevents a model from changing settings or granting access, by mistake or when manipulated. It does
-    not protect against a hostile program; the sandbox of the tools does.
+    This prevents a model from changing settings or granting access, by mistake or because it was manipulated.
+    It does not protect against a hostile program. The sandbox of the tools does.
     """
     command: Command | None = getattr(arguments, "command", None)
     if command is None or not command.needs_person(arguments):
@@ -189,11 +190,13 @@ def make_parser(words: Words) -> Parser:
         allow_abbrev=False,
         add_help=False,
     )
-    if words is not None and not words:  # only the help is wanted: the chat reads its own flags
+    # no command was typed, so the help is shown; it lists the main flags of the chat
+    if words is not None and not words:
         from hermes.cli.chat import add_main_options
 
         add_main_options(parser.add_argument_group("chat (`hermes chat --help` lists all flags)"))
-    parser.set_defaults(main=main, make_parser=make_parser)  # for commands that run or describe others
+    # used by commands that run or describe other commands
+    parser.set_defaults(main=main, make_parser=make_parser)
     add_commands(parser, COMMANDS, words)
     options = parser.add_argument_group("options")
     options.add_argument("--store", metavar="FILE", default=argparse.SUPPRESS, help=STORE_HELP)

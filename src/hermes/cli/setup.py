@@ -1,7 +1,8 @@
 """`hermes setup`: choose the model, its address and its key. The model is tested before the settings are
 saved.
 
-The first run introduces the product, lists what was found on this machine, and asks the user to choose.
+The first run introduces the product, lists the servers and keys found on this machine, and asks the user to
+choose.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ WHAT = "Hermes talks with an AI model and keeps every conversation: searchable, 
 class Endpoint(NamedTuple):
     base_url: str
     key_env: str | None = None
-    """The variable that contains the key. Set only if it is not the usual variable for the address."""
+    """The variable that contains the key; None if it is the usual variable for the address."""
     key: str | None = None
     new_key: bool = False
     """Whether the user typed the key now, so that it must be saved."""
@@ -134,7 +135,7 @@ def _ask_endpoint() -> Endpoint | None:
 
 
 def _list_found() -> list[Offer]:
-    """Return what can be used at once: addresses and keys found in the environment, and servers found on this
+    """Return the offers that can be used at once: addresses and keys in the environment, and servers on this
     machine."""
     named: list[Offer] = []
     ready: list[Offer] = []

@@ -1,4 +1,4 @@
-"""Open the store of a command, and find the conversation that the user named."""
+"""Opens the store of a command, and finds the conversation that the user named."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def require_store(arguments: argparse.Namespace) -> Path:
 
 
 def describe_missing_store(arguments: argparse.Namespace) -> list[str]:
-    """Return the message that the store does not exist. For the store of the home, add how to create it."""
+    """Return the lines which say that the store does not exist. For the store of the home, add a line on how
+    to create it."""
     path = get_store_path(arguments)
     lines = [f"there is no store at {path}"]
     if arguments.store is not None:
@@ -46,7 +47,7 @@ def describe_missing_store(arguments: argparse.Namespace) -> list[str]:
 
 @contextmanager
 def open_store(arguments: argparse.Namespace, *, makes: bool = False) -> Iterator[SessionDB]:
-    """Open the store, read-only if it cannot be written. A missing store is created only with `makes`."""
+    """Open the store. Open it read-only if it cannot be written. Create a missing store only with `makes`."""
     from hermes.db.session_db import SessionDB
 
     path = get_store_path(arguments) if makes else require_store(arguments)
@@ -62,7 +63,7 @@ def open_store(arguments: argparse.Namespace, *, makes: bool = False) -> Iterato
     except StoreReadOnly:
         if newer is None:
             raise
-        raise newer from None  # its message says what to do instead
+        raise newer from None  # its message says how to change such a store
     finally:
         db.close()
 
@@ -103,14 +104,14 @@ def describe_trashed(db: SessionDB, name: str) -> list[str]:
 def find_session(
     db: SessionDB, words: str | Sequence[str], *, segment: bool = False, in_full: bool = False
 ) -> str:
-    """Return the id of a session named by its id, the beginning of its id, or a title. `latest` is the last
-    conversation of the terminal, unless `in_full`.
+    """Return the id of a session. `words` is its id, the beginning of its id, or a title. `latest` means the
+    last conversation of the terminal.
 
     A title stands for the last session of its conversation. With `segment`, it stands for the session that
     has this title.
 
-    With `in_full`, a part of a title is refused. In a script, the same part could name another session after
-    a deletion.
+    With `in_full`, `latest` and parts of a title are refused, because in a script they could name another
+    session after a deletion.
     """
     name = words if isinstance(words, str) else " ".join(words)
     named = db.named(name)

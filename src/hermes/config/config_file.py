@@ -1,4 +1,4 @@
-"""`<home>/config.yaml`, which people edit. It is read on demand, and changes keep every comment.
+"""Reads and changes `<home>/config.yaml`, which people also edit. The file is read on demand.
 
 A change replaces only the characters of one value, so that order, comments and quotes stay unchanged. The
 result is parsed and compared before it replaces the file.
@@ -35,9 +35,9 @@ def read_setting(section: str, name: str) -> object:
     """Return the value `name` of a section; None if the value, the section or the file does not exist."""
     try:
         text = _read_text(get_path())
-    except errors.BadConfig:  # a store can be opened without settings
+    except errors.BadConfig:  # without readable settings, defaults apply, so that the store can be opened
         return None
-    if name not in text:  # parsing YAML takes longer than opening a store
+    if name not in text:  # do not parse the file without need: parsing takes longer than opening a store
         return None
     values = parse_text(text, get_path()).get(section)
     return values.get(name) if isinstance(values, dict) else None
@@ -62,7 +62,7 @@ def hide_secrets(text: str) -> str:
     known = set(dotenv.collect_secrets())
     try:
         known.update(find_secrets(parse_text(_read_text(get_path()), get_path())))
-    except errors.BadConfig:  # an unreadable file is never quoted
+    except errors.BadConfig:  # a file that cannot be parsed is never quoted, so its secrets are not needed
         pass
     for secret in sorted(known, key=len, reverse=True):
         if len(secret) >= SHORTEST:
@@ -118,7 +118,7 @@ def change_all(changes: Iterable[tuple[str, object]]) -> None:
 
     changes = list(changes)
     caller.refuse_tool(f"only a person can change {NAME}")
-    file = get_path().resolve()  # it may be a link
+    file = get_path().resolve()  # the file may be a link
     home.make_private_folder(file.parent)
     with lock_folder(file.parent):
         before = text = _read_text(file)

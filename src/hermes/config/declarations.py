@@ -1,8 +1,8 @@
-"""Declarations of settings and platforms: each annotated field of a section declares one setting.
+"""Declarations of settings and platforms. Each annotated field of a section declares one setting.
 
-`config/settings_schema.py` declares the settings of the product, and each platform declares its own in its
-folder. There is no other list of settings. Reading, checks, `hermes config`, the setup and the tables in the
-documentation use the declarations.
+`config/settings_schema.py` declares the settings of the product. Each platform declares its own settings in
+its folder. There is no other list of settings: the reader, the checks, `hermes config`, the setup and the
+tables in the documentation all use the declarations.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,22 +37,23 @@ class Setting(msgspec.Struct, frozen=True):
     meaning: str
     """What the setting does, in one line, for the documentation."""
     variable: str | None = None
-    """The environment variable of the setting. For a platform setting it need not be given; the variable is
-    then `<PLATFORM>_<NAME>`."""
+    """The environment variable of the setting. Platform settings leave it out: their variable is always
+    `<PLATFORM>_<NAME>`."""
     is_secret: bool = False
-    """Whether the value is hidden and belongs in `.env`. Redaction recognises secrets by name, so the name
-    must be one that `is_secret_name` accepts."""
+    """Whether the value is a secret, which is hidden and belongs in `.env`. Redaction recognises secrets by
+    name, so `is_secret_name` must accept the name of the setting."""
     has_variable: bool = True
-    """For a platform setting: whether an environment variable can set it. False for values that are not a
-    single text."""
+    """For a platform setting: whether an environment variable can set it. False if the value is not a single
+    text."""
     file_only: tuple[str, ...] = ()
-    """Values that switch off a safeguard. They can be set only by editing the file, not with a command."""
+    """Values of the setting that switch off a safeguard. A person can set them only by editing the file, not
+    with a command."""
     question: Question | None = None
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A group of settings. Each field with a `Setting` in its annotation is a setting. Its default is that of
-    the field."""
+    """A group of settings. Each field with a `Setting` in its annotation is a setting, and the default of the
+    field is the default of the setting."""
 
     def replace(self, **changes: Any) -> Self:
         return msgspec.structs.replace(self, **changes)
@@ -78,8 +79,8 @@ Fetch = Callable[[str, str, str | None], Mapping[str, Any]]
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True):
-    """The declaration of a chat platform: everything that the program must know of it besides the adapter's
-    code. A declaration imports no SDK."""
+    """The declaration of a chat platform: everything that the program must know about the platform, except
+    the code of the adapter. A declaration imports no SDK."""
 
     title: str
     adapter: str
@@ -87,9 +88,10 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     options: type[Section]
     """The platform's own settings, under `platforms.<name>`."""
     needs: tuple[tuple[str, ...], ...]
-    """The required options. Each inner tuple lists alternatives, of which at least one must be set."""
+    """The required settings. Each inner tuple lists alternatives, of which at least one must be set."""
     secret_file: str | None = None
-    """A file below `<home>/gateway` with secrets. If it exists, the required options are not needed."""
+    """A file below `<home>/gateway` with secrets. If the file exists, the required settings need not be
+    set."""
     extra: str
     """The package extra to install: `telegram` means `hermes-sessions[telegram]`."""
     modules: tuple[str, ...]
@@ -99,7 +101,8 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     answer_format: str
     """A text that tells the model how the platform displays answers."""
     by_secret: bool = False
-    """Whether a shared secret gives access to the platform. If False, lists of people do."""
+    """Whether everybody who knows a shared secret has access to the platform. If False, lists of people
+    determine access."""
     announces_resets: bool = True
     """Whether the gateway can post a notice that is not an answer to a message, for example about a reset."""
     has_personal_ids: bool = False
@@ -110,7 +113,7 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     is_private_chat_user: bool = False
     """Whether the id of a private chat is the id of the person."""
     variable_aliases: Mapping[str, str] = {}
-    """Other names that settings can have in environment variables: `home_room` for `home_channel`."""
+    """Other names of settings in environment variables, such as `home_room` for `home_channel`."""
     identify: Callable[[Mapping[str, str], Fetch], str | None] | None = None
     """Returns the account name of the bot for the setup; None if it is unknown. Raises `BadConfig` if the
     given values are wrong."""

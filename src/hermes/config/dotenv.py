@@ -51,7 +51,7 @@ def change(name: str, value: str | None) -> None:
     caller.refuse_tool(f"only a person can change {NAME}")
     if not _VARIABLE.fullmatch(name):
         raise errors.make_error(errors.InvalidArgument, f"{name!r} is not a valid variable name")
-    file = get_path().resolve()  # it may be a link
+    file = get_path().resolve()  # the file may be a link
     home.make_private_folder(file.parent)
     with lock_folder(file.parent):
         before = _read_text()
@@ -63,9 +63,11 @@ def change(name: str, value: str | None) -> None:
 
 
 def change_text(text: str, name: str, value: str | None) -> str:
-    """Return `text` with a new value for the variable `name`. The last line that sets the variable is
-    replaced, and earlier such lines are removed. If there is no such line, one is added at the end. If
-    `value` is None, all lines that set the variable are removed."""
+    """Return `text` with a new value for the variable `name`.
+
+    The last line that sets the variable is replaced, and earlier such lines are removed. If there is no such
+    line, one is added at the end. If `value` is None, all lines that set the variable are removed.
+    """
     lines = text.removesuffix("\n").split("\n") if text else []
     places = [place for place, line in enumerate(lines) if _parse_line(line)[0] == name]
     if value is not None:

@@ -24,8 +24,8 @@ from hermes.session_kinds import CHAT_TYPES, canonical_source
 PRICES = "prices"
 """The name of the section with prices. Its keys are model names."""
 MISSPELT = 0.85
-"""An unknown option of a platform counts as misspelt if its similarity to a declared name is at least this
-high. Other unknown options are accepted, because platforms may have undeclared options."""
+"""The similarity to a declared name from which an unknown option of a platform counts as misspelt. Less
+similar options are accepted, because platforms may have undeclared options."""
 UNDECLARED = Setting(ANY_TEXT, "an option of the platform that is not declared")
 
 
@@ -57,8 +57,8 @@ def find_variable(key: str) -> str | None:
 
 
 def find_key(variable: str) -> str | None:
-    """Return the setting that an environment variable sets: for `TELEGRAM_BASE_URL`,
-    `platforms.telegram.base_url`. Return None if there is none."""
+    """Return the dotted path of the setting that an environment variable sets; None if there is none. For
+    `TELEGRAM_BASE_URL`, this is `platforms.telegram.base_url`."""
     for key, setting in (*SETTINGS.items(), *GATEWAY_SETTINGS.items()):
         if setting.variable == variable:
             return key

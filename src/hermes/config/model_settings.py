@@ -61,7 +61,7 @@ class ModelSettings(Section, frozen=True):
         float,
         Setting(
             make_number(0, 86_400),
-            "how long a model that failed is skipped if there is a fallback; longer if the endpoint asks for it",
+            "how long a model that failed is tried only after the others; longer if the endpoint asks for it",
         ),
     ] = 60.0
 

@@ -1,6 +1,7 @@
-"""The list of platforms. The registry is imported by name, because `config` must not import the gateway.
+"""The list of platforms, read from the registry of the gateway. The registry is imported by name, because
+`config` must not import the gateway.
 
-The registry and the declarations that it names are data. They import only `config`, and no SDK.
+The registry and the declarations that it names contain only data. They import `config` and no SDK.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Redacts secrets in settings, for display and for logs.
 
-A value is hidden if its name, at any depth, is that of a secret (`platforms.api-server.keys.ann`). All other
-text goes through `secrets.redact`, and a URL loses its password and its query. `${NAME}` is not secret and
-stays visible.
+A value is hidden if any part of its dotted path is the name of a secret, as in
+`platforms.api-server.keys.ann`. All other text is redacted by `secrets.redact`, and a URL loses its password
+and its query. A reference such as `${NAME}` is not a secret and stays visible.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 HIDDEN = "…"
 SHORTEST = 6
-"""Shorter secrets are not searched for in texts, because they would match inside ordinary words."""
+"""The minimum length of secrets that are replaced in texts. Shorter secrets would match inside ordinary
+words."""
 
 _SECRET_WORD = (
     r"(?:token|secret|password|passphrase|key|apikey|credential|cookie)s?|passwd|auth|authorization|bearer"
@@ -58,13 +59,14 @@ def describe_type(value: object) -> str:
 
 
 def mask_secret(secret: str) -> str:
-    """Return just enough of a secret to tell it from another one."""
+    """Return the secret with its middle hidden, so that it can be told from another one. A short secret is
+    hidden completely."""
     return f"{secret[:3]}{HIDDEN}{secret[-4:]}" if len(secret) >= 16 else HIDDEN
 
 
 def find_secrets(values: Any, key: str = "") -> Iterator[str]:
-    """Yield every secret that is written out in the settings, at any depth. A reference such as `${NAME}` is
-    not one."""
+    """Yield every secret that is written literally in the settings, at any depth. A reference such as
+    `${NAME}` is not a secret."""
     if isinstance(values, dict):
         for name, inner in values.items():
             yield from find_secrets(inner, f"{key}.{name}")

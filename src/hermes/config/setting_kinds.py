@@ -42,15 +42,15 @@ def _check_url(value: object) -> str:
     text = _check_text(value).rstrip("/")
     if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text) or not text.isprintable():
         raise ValueError
-    parts = urlsplit(text)  # ValueError also for invalid brackets or ports
+    parts = urlsplit(text)  # also raises ValueError for invalid brackets or ports
     if not _is_host(parts.hostname or "") or parts.port == 0:
         raise ValueError
     return text
 
 
 def _is_host(name: str) -> bool:
-    """Return whether the name is a valid host name. Letters can be of any script, and each part must have a
-    valid length. Raise an error (`ValueError`) if the name cannot be encoded."""
+    """Return whether the name is a valid host name. Letters can be of any script. Raise `ValueError` if the
+    name cannot be encoded, for example because a part is too long."""
     name.encode("idna")
     return bool(name) and all(char.isascii() or category(char)[0] in "LMN" for char in name)
 
@@ -58,7 +58,8 @@ def _is_host(name: str) -> bool:
 def _check_network(value: object) -> str:
     from ipaddress import ip_network
 
-    return str(ip_network(_check_text(value), strict=False))  # ValueError if it is not one
+    # raises ValueError if the value is not a network
+    return str(ip_network(_check_text(value), strict=False))
 
 
 def _check_variable(value: object) -> str:

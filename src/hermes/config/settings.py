@@ -1,6 +1,7 @@
-"""Reads the settings of everything but the gateway: arguments, environment, `.env`, `config.yaml`, defaults.
+"""Reads all settings except those of the gateway. The sources, in order of precedence, are arguments, the
+environment, `.env`, `config.yaml` and the defaults.
 
-The first of these sources that has a value wins. `settings_schema` declares each setting and its default.
+`settings_schema` declares each setting and its default.
 """
 
 from __future__ import annotations
@@ -32,13 +33,15 @@ def make_settings(
 ) -> Settings:
     """Build the settings from parsed values.
 
-    `file` is reported as the origin of the values. It is not read, so the values may be unsaved.
+    `file` is named as the origin of the values in error messages. It is not read, so the values may be
+    unsaved.
     """
     reader = SettingsReader(values, file, arguments)
     found = {section: reader.read_section(section, declared) for section, declared in SECTIONS.items()}
     usual = _list_usual_models(reader)
     windows = {}
-    if reader.origins.get(WINDOW) == file:  # it applies to the configured model
+    # the context window in the file applies only to the configured models
+    if reader.origins.get(WINDOW) == file:
         windows = dict.fromkeys(usual, found["model"]["context_window"])
         chosen = (arguments or {}).get(MODEL)
         if usual and chosen is not None and chosen not in usual:
@@ -56,21 +59,21 @@ def make_settings(
 
 
 def _is_elsewhere(reader: SettingsReader, base_url: str | None) -> bool:
-    """Return whether `model.key_env` in the file belongs to another address than `base_url`. This is so if
-    the address in the file is overridden."""
+    """Return whether `model.key_env` in the file belongs to an address other than `base_url`. This is so if
+    another source overrides the address in the file."""
     written = reader.get_section("model", ADDRESS).get("base_url")
     if written is None or reader.origins.get(KEY_VARIABLE) != reader.file:
         return False
     if reader.origins.get(ADDRESS) == reader.file:
         return False
-    with suppress(errors.BadConfig):  # reported when the setting is used
+    with suppress(errors.BadConfig):  # the error is reported when the setting is used
         return bool(check_value(URL, ADDRESS, written, reader.file) != base_url)
     return True
 
 
 def _list_usual_models(reader: SettingsReader) -> list[str]:
-    """Return the models that `model.context_window` in the file applies to: the default models of the
-    environment and of the file."""
+    """Return the models that `model.context_window` in the file applies to. These are the default model in
+    the environment and the default model in the file."""
     variable = SETTINGS[MODEL].variable or ""
     candidates = (
         (reader.variables.get(variable), variable),
@@ -78,7 +81,7 @@ def _list_usual_models(reader: SettingsReader) -> list[str]:
     )
     names: list[str] = []
     for value, origin in candidates:
-        with suppress(errors.BadConfig):  # reported when the setting is read
+        with suppress(errors.BadConfig):  # the error is reported when the setting is read
             if value is not None:
                 names.append(str(expand_variables(MODEL, value, origin)))
     return list(dict.fromkeys(names))

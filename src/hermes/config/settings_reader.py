@@ -44,8 +44,8 @@ class SettingsReader:
         }
 
     def get_section(self, name: str, example: str) -> Mapping[str, Any]:
-        """Return the section `name` of the file; empty if it is missing. Raise `BadConfig` if it is not a
-        mapping. `example` is a setting to name in the error."""
+        """Return the section `name` of the file; empty if it is missing. Raise `BadConfig` if the section is
+        not a mapping. The error names `example` as a setting of the section."""
         inner = self.values.get(name)
         if inner is not None and not isinstance(inner, Mapping):
             raise errors.BadConfig(
@@ -56,8 +56,8 @@ class SettingsReader:
     def read_value(
         self, key: str, kind: Kind | None, written: object, variable: str | None = None
     ) -> Iterator[Any]:
-        """Yield the value of a setting, or nothing if it is not set. If `kind` is given, the value is
-        checked."""
+        """Yield the value of a setting; yield nothing if it is not set. `written` is the value in the file.
+        If `kind` is given, the value is checked."""
         if self._arguments.get(key) is not None:
             self.origins[key] = COMMAND_LINE
             argument = self._arguments[key]
@@ -76,8 +76,8 @@ class SettingsReader:
                 yield check_value(kind, key, written, self.file)
 
     def _parse_text(self, kind: Kind | None, key: str, text: object, origin: str) -> Any:
-        """Parse the text of an environment variable, or a text of the file that contains `${NAME}`. Each
-        `${NAME}` is expanded, except in a secret from the environment."""
+        """Parse the text of an environment variable, or a text of the file that contains `${NAME}`.
+        References `${NAME}` are expanded, except in a secret from the environment."""
         if kind is None:
             return text
         is_literal = is_secret_name(key) and origin != self.file
@@ -103,8 +103,8 @@ def describe_refusal(kind: Kind, key: str, value: object, problem: ValueError) -
 
 
 def parse_value(kind: Kind, value: object) -> Any:
-    """Return the checked value, or raise ValueError. As in the environment, a number or a flag may be written
-    as a text."""
+    """Return the checked value. Raise ValueError if it is invalid. A number or a flag may be given as text,
+    as in the environment."""
     if not isinstance(value, str):
         return kind.read(value)
     first: ValueError | None = None

@@ -90,7 +90,7 @@ class CompressionSettings(Section, frozen=True):
         float,
         Setting(
             make_number(0, 1, clamp=(0.1, 0.8)),
-            "the fraction of the threshold that the newest messages keep; limited to 0.1 to 0.8",
+            "the fraction of the threshold that is reserved for the newest messages; limited to 0.1 to 0.8",
         ),
     ] = 0.2
     protect_first_n: Annotated[
@@ -206,8 +206,8 @@ class StoreSettings(Section, frozen=True):
 
 
 class Settings(Section, frozen=True):
-    """The settings of everything but the gateway. Each field whose type is a section holds the section of
-    that name in config.yaml."""
+    """All settings except those of the gateway. Each field whose type is a section holds the section of that
+    name in config.yaml."""
 
     model: ModelSettings = ModelSettings()
     auxiliary: AuxiliarySettings = AuxiliarySettings()
@@ -223,7 +223,7 @@ class Settings(Section, frozen=True):
     """The prices of each model in dollars per million tokens: `input`, `output`, `cache_read`,
     `cache_write`."""
     windows: Mapping[str, int] = {}
-    """The value of `model.context_window`, for each model that it applies to, by the model's name."""
+    """The context window of each model that `model.context_window` applies to, by the name of the model."""
     origins: Mapping[str, str] = {}
     """The origin of each value that is not a default."""
     warning: str | None = None
@@ -379,7 +379,7 @@ class GatewaySection(Section, frozen=True, kw_only=True):
         int,
         Setting(
             make_integer(1, 100_000),
-            "wrong keys or signatures per minute from one address; then it must wait, twice as long each time",
+            "wrong keys or signatures per minute after which an address must wait, each time twice as long",
         ),
     ] = 100
     trusted_proxies: Annotated[

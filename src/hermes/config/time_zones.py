@@ -16,7 +16,7 @@ SETTING = "session_reset.timezone"
 
 
 class UnknownZone(ValueError):
-    """The time zone does not exist. The error's text is a hint that can be appended to a sentence, or it is
+    """The time zone does not exist. The text of the error is a hint to append to a sentence; it may be
     empty."""
 
 
@@ -26,7 +26,7 @@ def find_zone(name: str) -> ZoneInfo:
 
     try:
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError, TypeError):  # OSError: the name of a folder of zones
+    except (KeyError, ValueError, OSError, TypeError):  # OSError: the name is that of a folder of zones
         raise UnknownZone(_make_hint(name)) from None
 
 

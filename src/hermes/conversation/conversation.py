@@ -75,10 +75,7 @@ class Conversation(SessionMoves[StoreT]):
                     agent = (await self.prepare()).agent
                     if content is not None:
                         await check_message(agent, content)
-                    if content is not None and isinstance(self.record, StoredRecord):
-                        self.record.prepare_next(self._begin_work)
-                    else:
-                        await call_store_early(self._begin_work)
+                    await self._schedule_begin(content)
                     self.turn = self._make_turn(agent, content)
                 except errors.HermesError as problem:
                     if not self.surface.stores_unanswered:
@@ -113,6 +110,13 @@ class Conversation(SessionMoves[StoreT]):
         limit = self.scope.limit
         if limit is not None:
             await call_store_early(limit.check, self.store, self.scope.owner)
+
+    async def _schedule_begin(self, content: Any) -> None:
+        """Let the store call that stores `content` begin the work, or begin it now if nothing is stored."""
+        if content is not None and isinstance(self.record, StoredRecord):
+            self.record.prepare_next(self._begin_work)
+        else:
+            await call_store_early(self._begin_work)
 
     def _begin_work(self) -> None:
         """Reopen the session if it was ended. Store its working directory and git branch if the conversation

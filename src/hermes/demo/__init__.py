@@ -1,4 +1,4 @@
 """A temporary home with sample conversations, for trying the product.
 
-Owns the samples. Imports foundations, and the store only when a home is created.
+This folder owns the samples. It imports foundations. It imports the store only when a home is created.
 """

@@ -1,4 +1,4 @@
-"""Fill a home with the samples, using the normal store methods with times in the past."""
+"""Fills a home with the sample conversations. It uses the normal store methods, with times in the past."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 MINUTE = 60.0
 NIGHTS, TICKETS = 14, 6
 PER_MILLION = {"anthropic/claude-sonnet-4.5": (3.0, 15.0), "openai/gpt-5-mini": (0.25, 2.0)}
-"""Dollars per million input tokens and per million output tokens. The prices of other models are unknown."""
+"""Prices per model: dollars per million input tokens and per million output tokens. Samples of other models
+have no known cost."""
 
 
 def fill_home(db: SessionDB, workspace: Path) -> int:
@@ -40,7 +41,8 @@ def fill_home(db: SessionDB, workspace: Path) -> int:
 
 
 def _make_id(now: float, days_ago: float, number: int) -> str:
-    """Return a session id in the usual format. All runs on the same day produce the same id."""
+    """Return a session id in the usual format. The id depends on the day, so all runs on the same day give
+    the same id."""
     return f"{clock.format_stamp(now - days_ago * clock.DAY)}_{number * 2654435761 % 2**32:08x}"
 
 

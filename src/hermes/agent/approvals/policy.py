@@ -1,10 +1,11 @@
-"""The approval policy of one workspace: an action of a tool runs at once, after an approval, or not at all.
+"""The approval policy of one workspace. It decides whether an action of a tool runs at once, runs after an
+approval, or is refused.
 
 A command that stays in the sandbox needs no approval if it only reads. A command that changes something needs
 an approval, unless a stored grant covers it or `approvals.mode` is `auto`. Leaving the sandbox always needs
-an approval. Without a sandbox, every command needs an approval, except a command that only reads files that
-the view shows (see `hermes.agent.sandbox.file_view`). If `approvals.mode` is `off`, nothing needs an approval
-and there is no sandbox.
+an approval. If no sandbox is available, every command needs an approval, except a command that only reads
+files that the tools may read (see `hermes.agent.sandbox.file_view`). If `approvals.mode` is `off`, nothing
+needs an approval and there is no sandbox.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ ASK, AUTO, OFF = "ask", "auto", "off"
 VIRTUAL = (Path("/proc"), Path("/sys"), Path("/dev"))
 """Virtual file systems that expose the machine and its processes, including this process's environment."""
 LONGEST_OPTION = 200
-"""A short option with at least this many characters counts as an option that could name any path."""
+"""The length limit of a short option, in characters. An option of this length or more is treated as if it
+named the root folder `/`."""
 SUBCOMMANDS = frozenset(
     """
     apt apt-get brew bun bundle cargo composer conda dart deno docker dotnet flutter gh git glab go gradle hatch
@@ -165,10 +167,10 @@ class Policy:
         )
 
     def _is_in_view(self, command: SimpleCommand, folder: Path) -> bool:
-        """Return whether a command that runs without a sandbox reads only files that the view shows.
+        """Return whether a command that runs without a sandbox reads only files that the tools may read.
 
-        In such a command, `/tmp` means the shared folder of the machine, because only a sandbox replaces it
-        by the private folder.
+        Only a sandbox replaces `/tmp` by the private folder. In this command, `/tmp` is therefore the shared
+        folder of the machine.
         """
         words = (*command.words[1:], *command.reads)
         return (
@@ -184,7 +186,7 @@ class Policy:
     def _is_granted(self, command: str, commands: Sequence[SimpleCommand] | None, folder: Path) -> bool:
         try:
             grants = self._grants.list_for(self.view.workspace)
-        except HermesError as problem:  # an unreadable grant does not count
+        except HermesError as problem:  # if the grants cannot be read, none applies
             _log.error("%s", problem)
             return False
         if any(grant.scope is Scope.COMMAND and grant.text == command.strip() for grant in grants):
@@ -257,13 +259,11 @@ class Policy:
     async def check_read(self, path: Path, approve: Approve) -> None:
         """Raise `Refused` if the file must not be read. `path` is a real path."""
         if self.view.is_of_agent(path):
-            raise Refused(
-                f"{path} belongs to this program; session_search, memory and skill_view show what is for you"
-            )
+            raise Refused(f"{path} belongs to this program; use session_search, memory or skill_view")
         if self._mode == OFF or path in self._files_allowed:
             return
         if self.view.is_hidden(path) or any(path.is_relative_to(folder) for folder in VIRTUAL):
-            raise Refused(f"{path} holds the person's keys or private data, which are not for you")
+            raise Refused(f"{path} holds the person's keys or private data, which you may not read")
         if self.view.can_read(path):
             return
         await self._ask(ApprovalRequest(f"read {path}", "is outside the workspace"), approve, "this file")
@@ -289,7 +289,7 @@ def _list_possible_paths(text: str) -> list[str]:
     if text.startswith("--"):
         _, equals, value = text.partition("=")
         return [value] if equals else []
-    if text.startswith("-"):  # which letter of `-nfNAME` takes a value is unknown
+    if text.startswith("-"):  # it is unknown which letter of `-nfNAME` takes a value
         return [text[place:] for place in range(2, len(text))] if len(text) < LONGEST_OPTION else ["/"]
     return [text]
 
@@ -300,8 +300,8 @@ def _list_possible_paths(text: str) -> list[str]:
 def _suggest_prefix(commands: Sequence[SimpleCommand]) -> tuple[str, ...]:
     """Return the prefix to offer with an approval; empty if there is none.
 
-    A prefix is offered only if exactly one of the commands does more than read. The other commands need no
-    approval, because they only read.
+    A prefix is offered only if exactly one of the commands is not read-only. The other commands need no
+    approval.
     """
     acting = [command for command in commands if not is_read_only(command, sandboxed=True)]
     return _get_prefix(acting[0]) if len(acting) == 1 else ()
@@ -317,8 +317,8 @@ def _is_covered(prefixes: Sequence[Sequence[str]], commands: Sequence[SimpleComm
 
 
 def _is_running_other(command: SimpleCommand) -> bool:
-    """Return whether an argument makes the command run something that the prefix does not show, or names the
-    private temporary folder."""
+    """Return whether an argument makes the command run something that the prefix does not name, or whether an
+    argument names the private temporary folder."""
     program = command.program.rpartition("/")[2]
     for word in command.words[1:]:
         name = word.text.partition("=")[0]

@@ -43,10 +43,10 @@ def _is_date_format(operands: Sequence[str]) -> bool:
 
 
 def _has_no_subscript(operands: Sequence[str]) -> bool:
-    """Return whether no operand can contain a command for bash to evaluate.
+    """Return whether the operands are free of commands that bash would evaluate.
 
-    bash runs the command in `a[$(command)]` if it uses the operand as the name of an array element (`-v`) or
-    as a number (`-ge` in `[[ ]]`).
+    If an operand is the name of an array element (`-v`) or a number (`-ge` in `[[ ]]`), bash runs the command
+    in `a[$(command)]`.
     """
     return not any(sign in operand for operand in operands for sign in "[$`")
 
@@ -84,7 +84,7 @@ PROGRAMS: dict[str, Program] = {
         " ignore-matching-lines= ignore-space-change minimal new-file no-dereference recursive report-identical-files"
         " side-by-side text unified unified= width= suppress-common-lines",
         digits=True,
-        sandboxed=True,  # it follows links inside a folder
+        sandboxed=True,  # diff follows links inside a folder
     ),
     "dirname": Program("z", "zero"),
     "du": Program(
@@ -187,8 +187,8 @@ FIND_TESTS = frozenset(
     -regextype -samefile -size -true -type -uid -used -user -warn -nowarn -wholename -writable -xdev -xtype
     """.split()
 )
-"""The tests and actions of `find` that only read. `-exec`, `-ok`, `-delete` and the `-f…` actions that write
-a file are left out on purpose."""
+"""The tests and actions of `find` that only read. `-exec`, `-ok`, `-delete` and the actions that write a
+file, such as `-fprint`, are left out."""
 FIND_OPTIONS = frozenset({"-H", "-L", "-P"})
 
 LOG = Program(
@@ -286,7 +286,7 @@ def _has_known_options(program: Program, arguments: Sequence[Word]) -> bool:
         if options_end and _is_option_like(word):
             return False
         if not _is_option_like(word):
-            if word.glob and program.most is not None:  # it can expand to several files
+            if word.glob and program.most is not None:  # a glob can expand to several files
                 return False
             operands.append(word.text)
         elif word.text == "--":

@@ -20,7 +20,7 @@ class ApprovalRequest(NamedTuple):
     subject: str
     """The action that needs an approval: a whole command, `write PATH` or `read PATH`."""
     reason: str
-    """Why an approval is needed: the resource that the action changes or accesses."""
+    """Why the action needs an approval, for example "is outside the workspace"."""
     scopes: tuple[Scope, ...] = ()
     """The scopes that the person can choose for a stored consent."""
     prefix: str = ""
@@ -50,5 +50,5 @@ UNANSWERABLE = Decision(
 )
 
 Approve = Callable[[ApprovalRequest], Awaitable[Decision]]
-"""Asks the person for an approval and returns the decision. A tool calls this function, and the surface that
-displays the turn answers."""
+"""Asks the person for an approval and returns the decision. A tool calls this function. The surface that
+displays the turn gives the answer."""

@@ -1,6 +1,6 @@
 """Parses shell text into simple commands with the grammar of bash (tree-sitter).
 
-The result is None if the effect of the text cannot be determined. This is so if the text contains a
+The result is None if the effect of the text cannot be determined, that is, if the text contains a
 substitution, a function, a loop, an assignment, a redirection to a file or a background job. `shlex` is not
 enough: it parses `ls foo#; rm -rf x` as one `ls` command.
 """

@@ -1,5 +1,5 @@
 """The context window: budget, trimming of tool output, compression and summaries.
 
-Owns the decision which messages and tool outputs a request contains. Imports the transcript, the prompt and
-models; imports no tools.
+This folder owns the choice of the messages and tool outputs that a request contains. It imports the
+transcript, the prompt and models. It imports no tools.
 """

@@ -18,14 +18,15 @@ Row = dict[str, Any]
 
 MARK = "[CONTEXT COMPACTION — REFERENCE ONLY]"
 MARKS = (MARK, "[CONTEXT SUMMARY]:")
-"""The texts with which a summary can begin. Summaries of older programs begin with the second."""
+"""The texts with which a summary can begin. Summaries written by older programs begin with the second
+text."""
 
 LEAST_TAIL, LEAST_MIDDLE = 3, 2
-"""The number of newest messages that are kept whatever their size, and the minimum number of messages to
+"""The number of newest messages that are kept regardless of their size, and the minimum number of messages to
 summarise."""
 SOFT = 1.5
-"""The factor by which a part may exceed its token budget, so that the protected messages stay or so that a
-call stays with its result."""
+"""The factor by which the head and the tail may exceed their token budget. They may exceed it to keep a
+protected message, or to keep a call together with its result."""
 
 
 class CompressionPlan(NamedTuple):
@@ -34,8 +35,8 @@ class CompressionPlan(NamedTuple):
     middle: list[Row]
     """The messages to summarise, including an earlier summary."""
     kept: list[Row]
-    """The messages after the summary: the newest messages. The person's last message comes first if it is
-    older than all of the newest messages and is not in `head`."""
+    """The messages after the summary. These are the newest messages. If the person's last message is older
+    than all of them and not in `head`, it is put before them."""
 
 
 def is_summary(row: Row) -> bool:
@@ -51,8 +52,8 @@ def find_last_prompt(rows: Sequence[Row]) -> int | None:
 
 
 def find_cuts(rows: Sequence[Row]) -> list[bool]:
-    """Return for each index whether a cut before that row keeps every call with its result. The last item is
-    for a cut after the last row."""
+    """Return, for each index, whether the rows can be cut before that row without separating a call from its
+    result. The last item stands for a cut after the last row."""
     depth = [0] * (len(rows) + 1)
     waiting: dict[str, tuple[int, int]] = {}
     for at, row in enumerate(rows):
@@ -90,8 +91,11 @@ def plan_compression(rows: Sequence[Row], *, first: int, last: int, budget: int)
 
 
 def find_tail_start(rows: Sequence[Row], *, last: int, budget: int) -> int:
-    """Return the index of the first of the newest messages, which stay unchanged. These are about `last`
-    messages or more, within `budget` tokens. An earlier summary is always before this index."""
+    """Return the index of the first message of the tail, which a compression keeps unchanged.
+
+    The tail has at least `LEAST_TAIL` messages. Up to `last` messages, it may exceed `budget` tokens by the
+    factor `SOFT`; beyond that, it stays within `budget`. It never includes an earlier summary.
+    """
     sizes, may_cut = [tokens.count_row(row) for row in rows], find_cuts(rows)
     earlier = max((at for at, row in enumerate(rows) if is_summary(row)), default=-1)
     start, total = len(rows), 0

@@ -34,18 +34,18 @@ from hermes.agent.transcript import Record
 from hermes.config.settings_schema import CompressionSettings
 
 LEAST_THRESHOLD, MOST_OF_WINDOW = 64_000, 0.85
-"""The minimum compression threshold in tokens, and the threshold's largest share of the context window.
+"""The minimum compression threshold in tokens, and the maximum threshold as a share of the context window.
 
-Compressing a short conversation costs more than it saves. In a small window the share applies instead of the
-minimum.
+Compressing a short conversation costs more than it saves. In a small window, the maximum is below the
+minimum, and the maximum applies.
 """
 LEAST_SUMMARY, MOST_SUMMARY = 2_000, 12_000
 WORTH_IT = 500
 """The minimum size of the messages to summarise, in tokens. A summary needs half of this for its headings
 alone."""
 ENOUGH = 0.8
-"""The share of the threshold that a request with shortened tool output must not exceed. With a larger
-request, the context would soon be full again, so a summary is made if possible."""
+"""The size limit of a request without old tool output, as a share of the threshold. If the request is larger,
+a summary is made too, because otherwise the context would soon be full again."""
 DEFAULT = CompressionSettings()
 
 
@@ -58,7 +58,7 @@ class ContextBudget:
     ) -> None:
         self.record, self.model, self.settings = record, model, settings
         self.pressed = False
-        """Whether even new tool output is shortened, because the model would otherwise reject the request."""
+        """Whether new tool output is shortened too, because the model would otherwise reject the request."""
         self._tools = tokens.count_tools(map(make_schema, tools))
         self._old_before = 0
         self._refused: int | None = None
@@ -66,8 +66,8 @@ class ContextBudget:
 
     @property
     def window(self) -> int:
-        """The context window of the model or, if the model rejected a smaller request, the size of the
-        smallest request that it rejected."""
+        """The context window of the model. If the model rejected a request smaller than its window, the size
+        of the smallest request that it rejected."""
         window = self.model.context_window
         return window if self._refused is None else min(window, self._refused)
 
@@ -114,8 +114,8 @@ class ContextBudget:
         return shorten_rows(rows, self._old_before, pressed=self.pressed)
 
     def leave_out_old_output(self, rows: Sequence[Row]) -> None:
-        """Leave old tool output out of all requests from now on. Output is old if it comes before the newest
-        messages, which a compression would keep."""
+        """Leave old tool output out of all requests from now on. Old output is output before the newest
+        messages that a compression would keep."""
         self._old_before = max(self._old_before, self._find_old_end(rows))
 
     def has_old_output(self, rows: Sequence[Row]) -> bool:
@@ -182,8 +182,8 @@ class NotCompressed(errors.HermesError):
 
 
 class ContextCompressor:
-    """Compresses the conversation of one record. It remembers which tool output is left out and when a
-    compression failed, so one instance must serve the record as long as it is open."""
+    """Compresses the conversation of one record. The instance remembers which tool output is left out and
+    when a compression failed. Use the same instance for as long as the record is open."""
 
     def __init__(
         self,
@@ -226,11 +226,11 @@ class ContextCompressor:
         return self.budget.prepare_request(rows)
 
     async def compress(self, *, overflow: bool) -> AsyncGenerator[Event, None]:
-        """Reduce the context: first leave out old tool output, then, if that is not enough, replace messages
-        by a summary.
+        """Reduce the context. Leave out old tool output. If that is not enough, replace messages by a
+        summary.
 
-        `overflow`: whether the model rejected the last request as too large. The next request must then be
-        smaller, so if nothing else is possible, new tool output is shortened too.
+        `overflow`: whether the model rejected the last request as too large. If so, the next request must be
+        smaller. If no summary can be made, new tool output is shortened too.
         """
         if not self.budget.settings.enabled:
             return
@@ -242,7 +242,7 @@ class ContextCompressor:
         after = await self.budget.measure(self.budget.trim_rows(rows))
         if after <= self.budget.threshold * ENOUGH:
             self._saved.append(1 - after / before)
-            if not self._has_noted_cut:  # only once: in a long run of tools, output is left out at every step
+            if not self._has_noted_cut:  # report this once: in a long turn, output is left out at every step
                 self._has_noted_cut = True
                 yield Note(
                     f"older tool output is left out of requests from now on; {_format_sizes(before, after)}"
@@ -257,7 +257,8 @@ class ContextCompressor:
             yield Note(PRESSED)
 
     async def compress_by_hand(self, focus: str | None = None) -> AsyncGenerator[Event, None]:
-        """Summarise at the person's request, whatever the size of the context. Report the result as notes."""
+        """Summarise at the person's request, regardless of the size of the context. Report the result as
+        notes."""
         rows = await self.record.context()
         if not self.budget.settings.enabled or len(rows) < LEAST_BY_HAND:
             yield Note(TOO_SHORT if self.budget.settings.enabled else OFF)
@@ -327,7 +328,8 @@ class ContextCompressor:
         self._rest_until, self.budget.pressed = None, False
         after = await self.budget.measure(self.budget.trim_rows(now))
         self._saved.append(1 - after / before)
-        self.budget.pressed = overflow and after > self.budget.threshold  # at most one more request follows
+        # the turn repeats the request only once
+        self.budget.pressed = overflow and after > self.budget.threshold
         if any(map(is_summary, planned.middle)):
             yield Note(AGAIN)
         yield Moved(self.record.session_id, len(rows), len(now))
@@ -335,8 +337,8 @@ class ContextCompressor:
     async def _make_summary(
         self, planned: CompressionPlan, focus: str | None, report: Callable[[str], None]
     ) -> tuple[str, AuxiliaryAnswer | None]:
-        """Return the summary and the answer of the model; the answer is None without a model. `report` gets a
-        line for each further attempt."""
+        """Return the summary and the model's answer. Without an auxiliary model, the answer is None. `report`
+        gets a line for each further attempt."""
         session_id = self.record.session_id
         todo = await asyncio.to_thread(self._todo, session_id)
         if self.auxiliary is None:
@@ -368,8 +370,8 @@ class ContextCompressor:
         await self.record.continue_with(text, head=head, carried=carried, prompt=prompt)
 
     async def _adopt(self, rows: list[Row]) -> AsyncGenerator[Event, None]:
-        """Continue in the session that another process started by compressing the conversation. Add the
-        person's last message to it if the message is missing there."""
+        """Continue in the session that another process created when it compressed the conversation. If the
+        person's last message is missing there, add it."""
         await self.record.catch_up()
         yield Note(ELSEWHERE)
         at = find_last_prompt(rows)

@@ -1,5 +1,5 @@
-"""Refuses a message that by itself is larger than the model's context. This happens before the message is
-stored or sent.
+"""Refuses a message that is larger than the model's context. The check runs before the message is stored or
+sent.
 
 Such a message would stay in the conversation, and every later request would fail because of it.
 """
@@ -31,7 +31,7 @@ async def check_message(agent: Agent, content: Any) -> None:
     the conversation."""
     size = tokens.count_row({"content": content})
     window = agent.model.context_window
-    if size <= window // 2:  # even if the tools alone fill the window, a short message is not refused
+    if size <= window // 2:  # even if the tool schemas alone fill the window, a short message is accepted
         return
     prompt = await agent.record.system_prompt()
     rest = tokens.count_tools(map(make_schema, agent.tools)) + tokens.count_text(prompt or "") + LEAST_ANSWER

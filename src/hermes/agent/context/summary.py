@@ -49,12 +49,12 @@ END = "[END OF SUMMARY. What follows was said and done after it.]"
 
 SECONDS = 120.0
 CHARACTERS, CALL_CHARACTERS, SMALLEST = 6_000, 1_500, 300
-"""Length limits in characters: of a message, of the arguments of a call, and the lowest limit to which
-messages are cut when there is little room."""
+"""Length limits in characters: for a message, for the arguments of a call, and the lowest limit to which
+messages are cut if the model's context is small."""
 PROMPT_TOKENS, LEAST_ROOM = 1_500, 1_000
 SHARES = (1, 2, 4)
-"""The messages get the whole room in the first attempt, half of it in the second and a quarter in the third.
-A further attempt is made if the messages are too long for the model."""
+"""The divisors of the space for the messages, one for each attempt: the whole space, then half of it, then a
+quarter. Another attempt is made if the messages are too long for the model."""
 
 PROMPT = """You write the memory of an AI agent. Its conversation with a person has become too long for its model, and \
 the messages below leave its context. What you write takes their place: the agent knows of them only what is in it.
@@ -254,8 +254,8 @@ def parse_sections(text: str) -> dict[str, str]:
 
 
 def read_free_summary(text: str) -> dict[str, str]:
-    """Return an answer without the expected headings, for example with headings in another language, as a
-    summary with one section. Return an empty dictionary if the text is too short to be a summary."""
+    """Return a summary with one section for an answer that has no expected headings, for example because they
+    are in another language. Return an empty dictionary if the text is too short to be a summary."""
     inside = re.sub(r"^#{1,2}(?=[ \t])", "###", text.strip(), flags=re.MULTILINE)
     return {FREE: inside} if len(inside) >= LEAST_FREE_TEXT else {}
 

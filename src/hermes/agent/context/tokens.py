@@ -1,9 +1,9 @@
-"""Estimates the size of a request in tokens without a tokenizer. The estimate suffices to notice a full
+"""Estimates the size of a request in tokens without a tokenizer. The estimate is good enough to detect a full
 context.
 
-Latin text has about four characters per token, scripts without spaces about one, and other scripts lie
-between. ASCII is therefore counted as four characters per token, and all other text as three bytes per token.
-If a provider reports a count, that count is used instead.
+Latin text has about four characters per token, scripts without spaces have about one, and other scripts are
+between these. ASCII text is therefore counted as four characters per token, and all other text as three bytes
+per token. If a provider reports a count, that count is used instead.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ LONG_ARGUMENTS, ARGUMENT = 500, 200
 """If the arguments of an old tool call have more than `LONG_ARGUMENTS` characters, each argument is cut to
 `ARGUMENT` characters."""
 MOST_IF_PRESSED = 2_000
-"""The limit for other tool output in characters, if the model would otherwise reject the request."""
+"""The length limit of new tool output, in characters. It applies only if the model would otherwise reject the
+request."""
 IMAGE = {"type": "text", "text": "[an image was here]"}
 
 
@@ -27,9 +28,9 @@ def shorten_rows(rows: Sequence[Row], before: int, *, pressed: bool = False) -> 
     """Return the rows for a request. In rows with an id below `before`, tool calls and tool output are
     shortened.
 
-    If `pressed`, later tool output is shortened too. A row is always shortened in the same way, so the
-    beginning of a request does not change and the provider's cache stays valid. The person's last message is
-    not shortened.
+    With `pressed`, the tool output of later rows is shortened too. A row is always shortened in the same way,
+    so the beginning of a request does not change and the provider's cache stays valid. The person's last
+    message is not shortened.
     """
     made: list[Row] = []
     prompt = find_last_prompt(rows)

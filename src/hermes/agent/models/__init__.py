@@ -1,4 +1,4 @@
 """Models: the interface to language models, its implementations, prices, and the replay of stored messages.
 
-Owns everything that depends on a provider's API. Imports no turn and no tools.
+This folder owns everything that depends on a provider's API. It imports no turn and no tools.
 """

@@ -1,6 +1,7 @@
-"""Limits on concurrent work of an event loop, and the limit on the model calls of this program.
+"""A semaphore for concurrent work in an event loop, and the limit on the concurrent model calls of this
+program.
 
-Without a limit on model calls, thousands of them wait inside the HTTP client, which looks at all of them at
+Without this limit, thousands of calls could wait inside the HTTP client, which iterates over all of them at
 every event.
 """
 
@@ -12,8 +13,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 
 
 class Slots:
-    """A semaphore that shows its use, can be resized, and forgets a cancelled waiter at once. Those who wait get their
-    slots in the order of arrival."""
+    """A semaphore that can be resized and that reports how many slots are in use. Waiters get a slot in the
+    order of arrival. A cancelled waiter leaves the queue at once."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -34,7 +35,7 @@ class Slots:
             await turn
         except asyncio.CancelledError:
             self._waiting.pop(turn, None)
-            if not turn.cancelled():  # it had got a slot
+            if not turn.cancelled():  # the waiter already had a slot
                 self.release()
             raise
 

@@ -1,4 +1,5 @@
-"""Opens the model that the settings select. If none is selected, the error says how to select one."""
+"""Opens the model that the settings select. If the settings select no model, the error says how to select
+one."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class Endpoint(NamedTuple):
 
 class Fallback(NamedTuple):
     """An entry of the setting `model.fallbacks`: a model that answers while the main model fails. If
-    `base_url` is None, the endpoint is that of the main model."""
+    `base_url` is None, the endpoint of the main model is used."""
 
     model: str
     base_url: str | None = None

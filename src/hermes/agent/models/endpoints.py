@@ -79,7 +79,8 @@ def find_address(provider: Provider) -> str:
     except ValueError:
         raise BadConfig(f"{provider.url_env} must be {URL.expected}, not {redact(given)!r}") from None
     if urlsplit(address).hostname == urlsplit(provider.base_url).hostname:
-        return provider.base_url  # some programs expect the path in this variable, others do not
+        # ignore the path: some programs expect `/v1` in this variable, others do not
+        return provider.base_url
     return address if urlsplit(address).path else f"{address}/v1"
 
 
@@ -108,7 +109,7 @@ def is_local(base_url: str) -> bool:
 
 
 def get_owner(base_url: str) -> str:
-    """Return the provider name of an address, for the usage accounts."""
+    """Return the provider name for an address, as recorded in the usage accounts."""
     known = find_provider(base_url)
     if known is not None:
         return known.name

@@ -1,9 +1,9 @@
 """A model with fallbacks: other models that answer in its place while its provider fails.
 
-The models are tried in order. For a while after a failure (its cool-down), a model is tried only after the
-others. If a model fails, the next one is tried only if nothing of the answer was streamed, and only if it can
-help: no other model accepts an invalid request, and a conversation that is too long needs a larger context
-window.
+The models are tried in order. During the cool-down after its failure, a model is tried only after all others.
+If a model fails, the next model is tried only if no part of the answer was streamed and the next model can
+help. Another model cannot help if the request is invalid. If the conversation is too long, only a model with
+a larger context window can help.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ CONTENT = Text | Thought | CallPiece
 
 
 class Cooldowns:
-    """The models that failed a short time ago. Until its cool-down is over, such a model is tried last."""
+    """The models that failed recently. A model is tried last until its cool-down is over."""
 
     def __init__(self, seconds: float, now: Callable[[], float] = monotonic) -> None:
         self._seconds, self._now = seconds, now
         self._until: dict[tuple[str, str | None], float] = {}
 
     def add(self, model: Model, at_least: float | None = None) -> None:
-        """Begin the cool-down of a model. `at_least` is the number of seconds that its provider asked to
-        wait. If the cool-down is set to 0, it has no effect."""
+        """Begin the cool-down of a model. It lasts at least `at_least` seconds, the time that the provider
+        asked to wait. If the configured cool-down is 0, there is no cool-down."""
         seconds = max(self._seconds, at_least or 0.0) if self._seconds else 0.0
         self._until[_identify(model)] = self._now() + seconds
 
@@ -129,8 +129,7 @@ class FallbackModel:
         raise _join_failures(failures)
 
     def _order_models(self) -> list[Model]:
-        """Return the models in the order in which they are tried. Those that failed a short time ago come
-        last."""
+        """Return the models in the order in which they are tried. Models in their cool-down come last."""
         return sorted(self.models, key=self._cooldowns.is_cooling)
 
     async def close(self) -> None:
@@ -139,8 +138,8 @@ class FallbackModel:
 
 
 def is_provider_failure(problem: ModelError) -> bool:
-    """Return whether the provider failed, not the request. The same request can then succeed later or with
-    another model."""
+    """Return whether the provider caused the error, not the request. If so, the same request can succeed
+    later or with another model."""
     return not isinstance(problem, BadRequest | ContextOverflow)
 
 
@@ -154,9 +153,12 @@ def can_help(failed: Model, problem: ModelError, other: Model) -> bool:
 
 
 def _join_failures(failures: Sequence[tuple[Model, ModelError]]) -> ModelError:
-    """Return the error to raise when no model answered. If the conversation is too long for one of the
-    models, return that error, because the caller can then compress the conversation. Otherwise return an
-    error of the type of the first, which includes all messages."""
+    """Return the error to raise if no model answered.
+
+    If the conversation is too long for one of the models, return the error of that model, so that the caller
+    can compress the conversation. Otherwise return an error of the same type as the first error, with the
+    messages of all errors.
+    """
     for _, problem in failures:
         if isinstance(problem, ContextOverflow):
             return problem
@@ -174,6 +176,6 @@ def _identify(model: Model) -> tuple[str, str | None]:
 
 
 def _get_access(model: Model) -> Any:
-    """Return the address and the key of a model; only the address if the model uses no key. Two models with
-    the same result are rejected alike if the key is invalid."""
+    """Return the address and the key of a model; only the address if the model uses no key. If a key is
+    invalid, all models with the same result fail in the same way."""
     return getattr(model, "access", model.base_url)

@@ -1,8 +1,8 @@
 """The separate process in which llama.cpp serves the local model.
 
-It is started by its file path and imports nothing from this package. Its first input line contains the
-options, and its one output line the address. It ends when its input is closed, so it never outlives the
-program that started it.
+It is started by its file path and imports nothing from this package. It reads the options from the first line
+of its input. It writes one line to its output, with the address of the server. It ends when its input is
+closed, so it never outlives the program that started it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 ASLEEP_AFTER_S = 60
-"""After this idle time the weights are unloaded from memory until the next request."""
+"""The idle time after which the weights are unloaded from memory, until the next request."""
 MOST_TOKENS = 1024
 """The maximum length of an answer, in tokens, if the request sets no limit."""
 

@@ -1,9 +1,9 @@
 """The local model: a small language model, installed with `pip` and served by llama.cpp in a separate
 process.
 
-The model is SmolLM2 with 135 million parameters, about a thousandth of the size of common chat models. It
-suffices to try out the program without a key, and for titles and summaries that may be wrong. It cannot call
-tools.
+The model is SmolLM2 with 135 million parameters, about a thousandth of the size of common chat models. It is
+good enough to try out the program without a key, and to write titles and summaries that are allowed to be
+wrong. It cannot call tools.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ busy machine."""
 
 
 class LocalParts(NamedTuple):
-    """The paths of the installed files of the model. They are found without importing the packages."""
+    """The paths of the model's installed files. They are found without importing the packages that contain
+    them."""
 
     weights: Path
     library: Path
@@ -115,7 +116,7 @@ class LocalServer:
 
     @property
     def pid(self) -> int | None:
-        process = self._process  # another thread can replace it at any time
+        process = self._process  # read the attribute once: another thread can replace the process
         return None if process is None else process.pid
 
     @property
@@ -159,7 +160,7 @@ class LocalServer:
             stderr=subprocess.DEVNULL,
             encoding="utf-8",
             cwd="/",
-            start_new_session=True,  # Ctrl-C in the terminal must not reach it
+            start_new_session=True,  # Ctrl-C in the terminal must not reach the server
         )
         try:
             answer = {} if self._stopped else _exchange_messages(process, options)
@@ -198,8 +199,8 @@ def _exchange_messages(process: subprocess.Popen[str], options: dict[str, object
 
 
 def _count_threads() -> int:
-    """Return the number of threads: half of the processors, up to `MOST_THREADS`, to leave room for other
-    work."""
+    """Return the number of threads for the server: half of the processors, up to `MOST_THREADS`. The rest is
+    left for other work."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(MOST_THREADS, usable // 2))
 
@@ -207,7 +208,8 @@ def _count_threads() -> int:
 def _open_http_model(address: Address, window: int) -> Model:
     from hermes.agent.models.openai import OpenAIModel
 
-    # Do not retry: only we use this server. If it does not respond, it has died; the next request restarts it.
+    # Do not retry: this program is the only client of the server. If the server does not respond, it has
+    # died; the next request restarts it.
     return OpenAIModel(
         NAME, base_url=address.base_url, key=address.key, context_window=window, most_retries=0
     )
@@ -218,7 +220,7 @@ class LocalModel:
 
     name, provider, takes_pictures = NAME, "local", False
     base_url = None
-    """None, because the model is part of this program: its server has another port after each start."""
+    """None: the model has no fixed address, because its server uses another port after each start."""
 
     def __init__(
         self, client: Callable[[Address, int], Model] = _open_http_model, *, most_tokens: int | None = None
@@ -250,7 +252,7 @@ class LocalModel:
         finally:
             if isinstance(pieces, AsyncGenerator):
                 await pieces.aclose()
-            await model.close()  # the server stops generating
+            await model.close()  # closing the connection makes the server stop generating
 
     async def close(self) -> None:
         await asyncio.to_thread(self.server.stop)

@@ -86,15 +86,15 @@ class Retrying(NamedTuple):
 
 
 class Answering(NamedTuple):
-    """Says which model answers the request, if a model with fallbacks was asked. The piece precedes all
-    pieces of that model's answer. It is left out if the first model is asked before any other."""
+    """Names the model that answers, if a model with fallbacks was asked. This piece precedes all pieces of
+    that model's answer. It is left out if the main model is tried first."""
 
     model: Model
 
 
 class CallReport(NamedTuple):
-    """One attempt of a request to a model, for metrics. `error` is None if the attempt succeeded, `used` if
-    the provider reported no usage."""
+    """One attempt of a request to a model, for metrics. `error` is None if the attempt succeeded. `used` is
+    None if the provider reported no usage."""
 
     model: str
     seconds: float

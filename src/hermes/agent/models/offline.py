@@ -2,7 +2,7 @@
 tools.
 
 It is deterministic. It states that it is not a language model, and it answers with the output of its tools.
-This makes every path of a turn available anywhere, for demonstration and tests. Its commands:
+With this model, demonstrations and tests can run every path of a turn without a network. Its commands:
 
     list | sessions                    list the latest conversations
     search X, find X, any question     search the conversations
@@ -12,7 +12,7 @@ This makes every path of a turn available anywhere, for demonstration and tests.
     todo A, B, C                       set the todo list
     help, or anything else             describe the model and its commands
 
-Without tools, for a summary or a title, it extracts sentences and words from its input.
+If a request has no tools, as for a summary or a title, the model extracts sentences and words from its input.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Models behind any endpoint with OpenAI's chat completions API, streamed.
 
-Retries are made and reported here; the SDK makes none. A retried answer starts again from the beginning, and
-the pieces of the failed attempt are void. If an endpoint rejects an optional part of a request, later
+This module makes and reports retries; the SDK makes none. A retried answer starts again from the beginning,
+and the pieces of the failed attempt are void. If an endpoint rejects an optional part of a request, later
 requests are sent without that part.
 """
 
@@ -104,7 +104,7 @@ class OpenAIModel:
                 async with chunks:
                     while (chunk := await _read_next(chunks)) is not None:
                         for piece in reader.read(chunk):
-                            self._refused = refused  # the request succeeds without these parts
+                            self._refused = refused  # the endpoint accepted a request without these parts
                             first = first or monotonic() - began
                             used = piece if isinstance(piece, Used) else used
                             yield piece
@@ -177,7 +177,7 @@ class OpenAIModel:
     # ---------------------------------------------------------------- errors
 
     def _translate_problem(self, problem: Exception) -> ProviderProblem | None:
-        """Return the problem that an exception stands for; None if the endpoint did not cause the
+        """Convert an exception to a problem of the provider. Return None if the endpoint did not cause the
         exception."""
         import openai
 
@@ -195,7 +195,7 @@ class OpenAIModel:
             case openai.APIStatusError():
                 message, headers = provider_errors.find_message(problem.body), dict(problem.response.headers)
                 return provider_errors.translate_status(problem.status_code, message, headers, where)
-            case openai.APIError():  # reported within the stream
+            case openai.APIError():  # an error that arrived within the stream
                 message = provider_errors.find_message(problem.body) or problem.message
                 return provider_errors.translate_status(_get_status(problem.body), message, {}, where)
             case _BrokenStream():
@@ -227,8 +227,8 @@ class _BrokenStream(Exception):
 
 
 class _Calls:
-    """Assigns pieces of a stream to tool calls. The index in a piece is not enough for this: some endpoints
-    omit it, or send 0 for each of several calls."""
+    """Assigns pieces of a stream to tool calls. The index in a piece is not sufficient, because some
+    endpoints omit it or send 0 for every call."""
 
     def __init__(self) -> None:
         self._ids: list[str | None] = []
@@ -325,8 +325,8 @@ def _read_content(content: object) -> Iterator[Piece]:
 
 
 def read_usage(usage: Mapping[str, Any]) -> Used:
-    """Return the usage of a request from any known format. Endpoints count cached tokens as prompt tokens, so
-    they are subtracted from these."""
+    """Return the usage of a request from any known format. Endpoints include cached tokens in the prompt
+    tokens, so the cached tokens are subtracted from the prompt tokens."""
     sent, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
     prompt = _to_count(usage.get("prompt_tokens"))
     read = _take_first_count(

@@ -32,17 +32,17 @@ KINDS = {
     "cache_read_tokens": "cache_read",
     "cache_write_tokens": "cache_write",
 }
-"""The fields of `Used` with token counts, and the name of the rate for each in a price list."""
+"""Maps each field of `Used` with a token count to the name of its rate in a price list."""
 UNKNOWN: tuple[None, Mapping[str, Any]] = (None, {"cost_status": "unknown"})
 
 
 def make_price(
     base_url: str | None, own: Mapping[str, Mapping[str, float]] | None = None, *, at: float | None = None
 ) -> Price:
-    """Return the price function for an address. None as `base_url` means a model inside this program. `own`
-    are the prices in config.yaml.
+    """Return the price function for an address. If `base_url` is None, the model runs inside this program.
+    `own` contains the prices from config.yaml.
 
-    `at` is the time whose prices apply; the default is now.
+    `at` is the time at which the prices apply; the default is now.
     """
     is_own = base_url is None or is_local(base_url)
     listed = {_normalise_name(name): rates for name, rates in (own or {}).items()}
@@ -79,7 +79,7 @@ class Prices:
         """Register the addresses of a model and its fallbacks, and return the model."""
         for known in getattr(model, "models", (model,)):
             place = self._places.get(known.name, known.base_url)
-            # If a model is both on this machine and at a provider, its price is that of the provider.
+            # If a model is available on this machine and at a provider, use the price of the provider.
             if place is None or is_local(place):
                 place = known.base_url
             self._places[known.name] = place

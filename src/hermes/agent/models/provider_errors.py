@@ -46,7 +46,7 @@ OVERFLOW = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 RATE = re.compile(r"per\W?(min|day|hour)|rate.?limit|\b(tpm|rpm|tpd)\b", re.IGNORECASE)
-"""Error messages about a limit per time. Such a message can mention tokens, but a shorter context does not
+"""Error messages about a rate limit. Such a message can mention tokens, but a shorter context does not
 help."""
 NO_MODEL = re.compile(
     r"model_not_found|not a valid model|(invalid|unknown|unsupported|no such) model|"
@@ -80,7 +80,7 @@ PART_PATTERNS = {
 error message."""
 
 BUSY = {408, 409, 425, 429}
-"""Besides 5xx, the HTTP status codes after which the same request may succeed later."""
+"""The HTTP status codes, besides 5xx, after which the same request may succeed later."""
 
 
 NOT_AVAILABLE = "The model is not available just now."
@@ -148,9 +148,10 @@ def find_message(body: object, depth: int = 0) -> str:
 
 
 def hide_detail(error: HermesError) -> HermesError:
-    """Return an error without the provider's error message and without addresses, for people who do not own
-    the machine. An error that cannot include them is returned unchanged."""
-    if type(error) is ContextOverflow:  # a derived type is raised by this program and is for everybody
+    """Return the error without the provider's error message and without addresses, for people who do not own
+    the machine. An error that contains neither is returned unchanged."""
+    # this program raises the derived types, whose messages are safe to show to everybody
+    if type(error) is ContextOverflow:
         return ContextOverflow(TOO_LONG)
     if isinstance(error, BadRequest):
         return BadRequest(NOT_ACCEPTED)
@@ -165,7 +166,7 @@ def hide_detail(error: HermesError) -> HermesError:
 def translate_status(
     status: int, message: str, headers: Mapping[str, str], where: EndpointContext
 ) -> ProviderProblem:
-    """Return the problem that an error response stands for, and whether a retry can help."""
+    """Convert an error response to a problem, which says whether a retry can help."""
     detail = make_line(message, where) or _get_phrase(status)
     if 300 <= status < 400:
         return ProviderProblem(_make_redirect_error(status, headers, where))
@@ -190,7 +191,7 @@ def translate_status(
 def is_overflow(status: int, message: str) -> bool:
     if status == 413:
         return True
-    if status == 429:  # the request exceeds the limit per minute, so waiting does not help
+    if status == 429:  # the request alone exceeds the limit per minute, so waiting does not help
         return bool(re.search(r"request too large", message, re.IGNORECASE))
     return status in (400, 422, 500) and bool(OVERFLOW.search(message)) and not RATE.search(message)
 
@@ -228,8 +229,8 @@ def make_lost(where: EndpointContext, reason: str) -> ProviderProblem:
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the number of seconds to wait that the headers ask for, in milliseconds, in seconds or as a
-    date. None if they do not ask."""
+    """Return the number of seconds that the headers ask to wait; None if they do not ask. The headers give
+    the time in milliseconds, in seconds or as a date."""
     values = _lower_names(headers)
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:

@@ -25,7 +25,7 @@ from hermes.text import replace_surrogates
 UNKNOWN = "[no result recorded; effect unknown]"
 NO_OUTPUT = "(no output)"
 CONTINUED = "[the conversation goes on]"
-"""The message of the person that is put first if the stored messages begin with an answer."""
+"""The text of the person's message that is put first if the stored messages begin with an answer."""
 NOTE = "[note] "
 """The prefix of a text in the history that no person wrote, for example a summary."""
 
@@ -90,7 +90,7 @@ def _add_answer(made: list[Message], rows: Sequence[dict[str, Any]], at: int, ta
         elif text:
             made.append({"role": "assistant", "content": text})
         return
-    if made and made[-1]["role"] == "assistant":  # the text before it belongs to the same turn
+    if made and made[-1]["role"] == "assistant":  # the preceding text belongs to the same turn
         text = "\n\n".join(filter(None, (made.pop()["content"], text)))
     used = {sent_call["id"] for message in made for sent_call in message.get("tool_calls", ())}
     answers: list[Message] = []

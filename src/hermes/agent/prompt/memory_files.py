@@ -22,7 +22,8 @@ BUDGETS = {"memory": 2_200, "user": 1_400}
 MARK = "§"
 BETWEEN = f"\n{MARK}\n"
 LARGEST_FILE = 100_000
-"""At most this many bytes of a file are read. A person may have made the file larger than the agent could."""
+"""The maximum number of bytes that are read from a file. A person may have made the file larger than the
+agent could."""
 
 
 class MemoryContent(NamedTuple):

@@ -1,8 +1,8 @@
 """The participants of a shared session: the speaker mark of each message, and the speakers of a turn.
 
-In a session that several people share, every message by a person begins with `[NAME #SIGN] `. The program
-writes this mark, and it removes similar text from what people write. The mark at the beginning of a message
-can therefore be trusted. The sign identifies the person; the name is chosen by the person.
+In a session that several people share, every message by a person begins with the mark `[NAME #SIGN] `. The
+program writes the mark. It removes similar text from the messages that people write, so the mark at the
+beginning of a message can be trusted. The sign identifies the person. The person chooses the name.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ def list_speakers(rows: Iterable[Row]) -> list[Speaker]:
 
 
 def attribute(speakers: Sequence[Speaker]) -> str:
-    """Return the author to record for a note that was made in a turn with these speakers."""
+    """Return the author that is recorded for a note. The note was made in a turn with these speakers."""
     return str(speakers[0]) if len(speakers) == 1 else EVERYBODY
 
 
 def can_change(author: str, speakers: Sequence[Speaker]) -> bool:
-    """Return whether a turn with these speakers may change a note by `author`. Each of the speakers must be
-    its author or an owner of the machine. Any speakers may change a note by `EVERYBODY`."""
+    """Return whether a turn with these speakers may change a note by `author`. Every speaker must be the
+    author or an owner of the machine. Anybody may change a note by `EVERYBODY`."""
     if author == EVERYBODY:
         return bool(speakers)
     found = _SIGN.search(author)
@@ -113,7 +113,7 @@ class SharedRoom:
         """The messages of the current turn, in the form in which the agent received them."""
 
     def note_owner(self, participant: str | None, owns_machine: bool) -> None:
-        """Record whether a participant owns the machine. Called for each of their messages."""
+        """Record whether a participant owns the machine. Called for each message of the participant."""
         if participant:
             change = self._owners.add if owns_machine else self._owners.discard
             change(make_sign(participant))

@@ -1,10 +1,10 @@
 """The memory of a room that several people share. Each entry names its author.
 
 An entry is one line: `[Ann #1f3a5c7e9b2d4f60, 2026-05-02] The server is called kestrel.` The program writes
-the part in brackets. It consists of the speaker of the turn in which the agent saved the entry, and the day.
-If several people spoke, or the speaker is uncertain, the author is "people in this room", and anybody in the
-room can have the entry changed or removed. Any other entry can be changed or removed only at the request of
-its author or of an owner of the machine.
+the part in brackets. It names the day, and the speaker of the turn in which the agent saved the entry. If
+several people spoke, or the speaker is uncertain, the author is "people in this room". Anybody in the room
+can ask the agent to change or remove such an entry. Any other entry is changed or removed only at the request
+of its author or of an owner of the machine.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class Skills:
                 if content is None or description is not None:
                     raise _make_error("for a file other than SKILL.md, pass content and no description")
                 path = self._locate_file(folder, file)
-                if path == folder / MAIN:  # only the program writes its front matter
+                if path == folder / MAIN:  # only this program writes the front matter
                     raise _make_error(
                         f"{MAIN} is the main file of the skill; to write it, pass content without file"
                     )

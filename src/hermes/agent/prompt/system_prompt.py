@@ -57,14 +57,14 @@ Earlier conversations of this room are kept. When somebody speaks of something a
 would help, look with session_search before you ask them to repeat themselves."""
 
 REMEMBER_IN_A_ROOM = """\
-What will matter in later conversations of this room you keep with the tool memory, without being asked and without \
-ado. Everybody here sees the notes, and each says whose word it is."""
+With the tool memory, keep what will matter in later conversations of this room, without being asked. Everybody here \
+sees the notes, and each note names the person who said it."""
 
 REMEMBER = """\
-What will matter in later conversations (a preference, a correction, a fact about their work that is hard to find out) \
-you keep with the tool memory, without being asked and without ado."""
+With the tool memory, keep what will matter in later conversations (a preference, a correction, a fact about their \
+work that is hard to find out), without being asked."""
 
-TODO = "For work of more than three steps, keep a list with the tool todo, and keep it true."
+TODO = "For work of more than three steps, keep a list with the tool todo, and keep it up to date."
 
 SKILLS = """\
 These how-tos were written down before. If one bears on what you are about to do, read it first with skill_view; if it \
@@ -257,6 +257,6 @@ def _format_surroundings(
             *machine,
             *([] if source is None else [f"{reached}{to_one_line(source)}"]),
             f"Model: {to_one_line(model)}",
-            f"This session began on {clock.format_day(started_at)}; later days are not told here.",
+            f"This session began on {clock.format_day(started_at)}; the date is not updated later.",
         )
     )

@@ -1,5 +1,5 @@
-"""The environment of a command. Only the variables on a list are passed on, because any other variable could
-contain a key."""
+"""The environment of a command. Only the variables on a fixed list and those named by the settings are passed
+on, because any other variable could contain a key."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ ALLOWED = frozenset(
 ALLOWED_PREFIXES = ("LC_",)
 PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
 LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT", "DYLD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES")
-"""Variables that make every program load certain libraries, often from the workspace or, with an empty entry,
-from the working directory. The program that creates the sandbox must not load such libraries, so these
-variables are set only inside the sandbox."""
+"""Variables that make every program load certain libraries. The libraries are often in the workspace or, if
+the value has an empty entry, in the working directory. The program that creates the sandbox must not load
+them, so these variables are set only inside the sandbox."""
 QUIET = {
     "TERM": "dumb",
     "PAGER": "cat",
@@ -37,8 +37,8 @@ QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
     "DEBIAN_FRONTEND": "noninteractive",
 }
-"""Settings that keep programs from waiting for input, because a command has no keyboard and no interactive
-user."""
+"""Variables that prevent programs from waiting for input, because a command has no keyboard and no
+interactive user."""
 NAMED_IN_SETTINGS = re.compile(r"\$\{(\w+)\}")
 
 
@@ -49,9 +49,9 @@ def make_child_environment(
     withheld: Iterable[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the environment of a command. It contains the allowed variables and the `extra` ones from the
-    settings, but none of `withheld` and of `LOADER`. `temporary` is the private temporary folder.
-    `environment` replaces the environment of this process as the source."""
+    """Return the environment of a command. It contains the allowed variables and the variables `extra` from
+    the settings. It contains none of the variables in `withheld` and `LOADER`. `temporary` is the private
+    temporary folder. The values come from `environment`; None means the environment of this process."""
     source = os.environ if environment is None else environment
     extra, withheld = set(extra), set(withheld)
     made = {
@@ -66,7 +66,7 @@ def make_child_environment(
 def make_loader_environment(
     *, extra: Iterable[str] = (), withheld: Iterable[str] = (), environment: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the `LOADER` variables of a command: `LD_LIBRARY_PATH`, and those that the settings list as
+    """Return the `LOADER` variables of a command: `LD_LIBRARY_PATH`, and those that the settings name in
     `extra`."""
     source = os.environ if environment is None else environment
     allowed = ({LOADER[0], *extra} & set(LOADER)) - set(withheld)

@@ -1,5 +1,5 @@
-"""The view: which files the tools of a conversation may read and change. Sandboxes enforce it; file tools
-query it.
+"""The view: which files the tools of a conversation may read and change. Sandboxes enforce the view, and file
+tools query it.
 
 Readable: the system, toolchains in the person's home, and the workspace. Writable: the workspace and a
 private temporary folder. Always hidden: the agent's home with the store, keys and memories, and the usual
@@ -74,8 +74,8 @@ class View:
         readable: Iterable[Path] = (),
         writable: Iterable[Path] = (),
     ) -> None:
-        """`store` and `key_files` are the paths of the session database and of the key files. They are
-        hidden, wherever they are.
+        """`store` is the path of the session database. `key_files` are the paths of the key files. All of
+        them are hidden, wherever they are.
 
         `readable` and `writable` are further folders from the settings.
         """
@@ -153,8 +153,8 @@ class View:
 
     @cached_property
     def protected(self) -> list[Path]:
-        """Paths that commands must not change: the program itself, and git settings that can start programs.
-        A change there would go unnoticed.
+        """Paths that commands must not change, because the change would go unnoticed: the program itself, and
+        git settings that can start programs.
 
         A sandbox mounts these paths. The list therefore contains no path that leads out of the writable
         folders through a link, because an earlier command may have created the link.
@@ -171,14 +171,15 @@ class View:
 
     @cached_property
     def own_program(self) -> list[Path]:
-        """The folders of this program that commands could change, because the program is installed in the
-        workspace or in another writable folder."""
+        """The folders of this program that are in the workspace or in another writable folder. Commands could
+        change them."""
         inside = [path for path in _resolve_paths(_list_runtime()) if _is_below(path, self.writable)]
         return [path for path in inside if path != self.workspace]
 
     @cached_property
     def unprotected_git_settings(self) -> list[str]:
-        """The names in `GIT_SETTINGS` that are not in `protected`, mostly because the files do not exist."""
+        """The names in `GIT_SETTINGS` whose paths are not in `protected`, usually because the files do not
+        exist."""
         folder = self.git_folder
         return (
             [] if folder is None else [name for name in GIT_SETTINGS if folder / name not in self.protected]
@@ -222,8 +223,8 @@ class View:
         return _is_below(path, self.hidden)
 
     def is_of_agent(self, path: Path) -> bool:
-        """Return whether a path belongs to this program's own data. Access to it is refused without asking
-        the person."""
+        """Return whether a path belongs to this program's own data. Tools never get access to such a path,
+        and the person is not asked."""
         return _is_below(path, self.agent_files)
 
     def is_hard_link_to_hidden(self, found: os.stat_result) -> bool:
@@ -243,7 +244,7 @@ class View:
         """Return the real path for a path that a tool received. As in the sandbox, a path in `/tmp` means the
         private folder.
 
-        A path in `/tmp` is not redirected if the file exists there and not in the private folder.
+        A path in `/tmp` is kept if the file exists there but not in the private folder.
         """
         real = path.resolve()
         known = (*self.readable, *self.hidden, self.person, self.workspace)
@@ -256,8 +257,8 @@ class View:
 
 
 def _find_workspace(directory: Path, person: Path) -> Path:
-    """Return the workspace of a directory. If the person's home is itself a git repository, it is not used as
-    the workspace of a folder below it."""
+    """Return the workspace that contains a directory. The person's home never becomes the workspace of a
+    folder below it, even if the home is a git repository."""
     found = find_workspace(directory).resolve()
     is_whole_home = person.is_relative_to(found) and not person.is_relative_to(directory)
     return directory if is_whole_home else found
@@ -302,8 +303,8 @@ def _resolve_paths(paths: Iterable[Path]) -> list[Path]:
 
 
 def _is_below(path: Path, folders: Iterable[Path]) -> bool:
-    """Return whether a path is one of the folders or below one. A command is checked against hundreds of
-    folders, and this is faster than `is_relative_to` for each."""
+    """Return whether a path is one of the folders or below one of them. This is faster than `is_relative_to`
+    for each folder, and a command is checked against hundreds of folders."""
     return not {path, *path.parents}.isdisjoint(folders)
 
 

@@ -1,15 +1,21 @@
-"""Starts one command in a sandbox, and ends every process that the command leaves behind. Run by its file path:
+"""Starts one command in a sandbox, and ends every process that the command leaves behind. Run by its file
+path:
 
     python -I -S launcher.py SPEC PROGRAM [ARGUMENT ...]
 
-SPEC is JSON: `landlock` (rules: [path, rights] pairs, see `sandbox.py`), `scope` (no abstract sockets or
-signals to the outside), `deny_sockets` (socket families to refuse), `keyring` (refuse the kernel's key
-store), `git` (a git folder whose settings are restored if the command changes them) and `git_names` (the
-names to restore; default all). It uses only the standard library, because the sandbox can hide everything
-else.
+SPEC is a JSON object:
 
-The launcher itself stays outside the sandbox. It adopts orphans (subreaper), so a daemon that left its
-process group also ends with the command. It ends all processes when its parent dies.
+- `landlock`: the rules, a list of [path, rights] pairs (see `sandbox.py`).
+- `scope`: refuse abstract sockets and signals to processes outside the sandbox.
+- `deny_sockets`: the socket families to refuse.
+- `keyring`: refuse the kernel's key store.
+- `git`: a git folder whose settings are restored if the command changes them.
+- `git_names`: the names of the settings to restore; the default is all.
+
+The launcher uses only the standard library, because the sandbox can hide everything else.
+
+The launcher itself stays outside the sandbox. It adopts orphaned processes (as a subreaper), so a daemon that
+left its process group also ends with the command. The launcher ends all processes when its parent dies.
 """
 
 from __future__ import annotations
@@ -36,7 +42,7 @@ LARGEST_GIT_FILE, MOST_HOOKS = 1_000_000, 200
 
 PR_CAPBSET_DROP, PR_SET_SECUREBITS = 24, 28
 ROOT_IS_NOBODY_SPECIAL = 0b11101111
-"""All securebits that take rights from root, each with its lock bit. The bit that keeps capabilities is not
+"""All securebits that restrict root, each with its lock bit. The bit that keeps capabilities is not
 included."""
 CAPABILITY_VERSION, LAST_CAPABILITY = 0x20080522, 63
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 22, 36, 38
@@ -118,7 +124,7 @@ def _end_processes() -> None:
         time.sleep(0.01)
     deadline = time.monotonic() + 5
     while _reap() and time.monotonic() < deadline:
-        _signal_all(signal.SIGKILL)  # no pause, or a process that keeps forking would survive
+        _signal_all(signal.SIGKILL)  # without a pause, so that a process that keeps forking does not survive
 
 
 def _put_back(git: GitSettings | None, *, is_over: bool = True) -> None:
@@ -185,9 +191,9 @@ def _get_process_group() -> list[int]:
 class GitSettings:
     """A snapshot of the files in a git folder that can make git start programs.
 
-    Landlock cannot protect these files from a command that may write to the rest of the folder. They are
-    accessed through the folder's descriptor, opened at the start, and never through a link. This ensures that
-    no other file is written.
+    Landlock cannot protect these files from a command that may write to the rest of the folder. The files are
+    accessed through a descriptor of the folder, which is opened at the start, and never through a link. A
+    link can therefore not redirect a write to another file.
     """
 
     def __init__(self, folder: str, names: list[str] | None = None) -> None:
@@ -252,7 +258,7 @@ class GitSettings:
 
     def _write(self, name: str, data: bytes, mode: int) -> None:
         folder, _, base = name.rpartition("/")
-        if folder and self._open_folder(folder) is None:  # it is missing or was replaced by a link
+        if folder and self._open_folder(folder) is None:  # the file is missing or was replaced by a link
             self._remove(folder)
             os.mkdir(folder, 0o755, dir_fd=self._folder)
         self._remove(name)

@@ -71,7 +71,7 @@ class Sandbox(NamedTuple):
     view: View
     kind: str | None
     reason: str = ""
-    """If there is no sandbox, the reason for that. Otherwise, what the sandbox cannot enforce; empty if it
+    """The reason why there is no sandbox. If there is one: the protection that it cannot enforce; empty if it
     enforces everything."""
 
     @property
@@ -86,7 +86,8 @@ class Sandbox(NamedTuple):
     def start(
         self, program: list[str], folder: Path, *, network: bool = True, read_only: bool = False
     ) -> list[str]:
-        """Return the command line that runs a program in the sandbox; if there is no sandbox, outside of one.
+        """Return the command line that runs a program in the sandbox. If no sandbox is available, the command
+        line runs the program without one.
 
         `folder` is the working directory. With `read_only`, only the private temporary folder is writable.
         """
@@ -164,8 +165,8 @@ def make_unreadable() -> None:
 
 @cache
 def probe_bubblewrap() -> str:
-    """Return why bubblewrap cannot be used; empty if it can. It is tried out, because distributions restrict
-    user namespaces in different ways."""
+    """Return why bubblewrap cannot be used; empty if it can. The function runs bubblewrap once, because
+    distributions restrict user namespaces in different ways."""
     base = [
         find_system_program(BWRAP) or "",
         *ISOLATION,
@@ -304,10 +305,10 @@ def _mask_paths(view: View) -> Iterator[str]:
 
 # ---------------------------------------------------------------- Landlock
 
-# Landlock rules of the Linux kernel can only grant rights. It is used where bubblewrap is not available. It
-# cannot mask a file in a visible folder. A system folder with a hidden file is therefore granted entry by
-# entry, and a workspace with a hidden file gets no sandbox. Unix sockets are refused, because Landlock does
-# not prevent a command from connecting to a program outside.
+# Landlock is a feature of the Linux kernel whose rules can only grant rights. It is used if bubblewrap is not
+# available. It cannot mask a file in a visible folder. A system folder with a hidden file is therefore
+# granted entry by entry, and a workspace with a hidden file gets no sandbox. Unix sockets are refused,
+# because Landlock does not prevent a command from connecting to a program outside the sandbox.
 
 
 def _make_landlock_spec(view: View, *, network: bool, read_only: bool = False) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Tools that an agent can call, one module per tool.
 
-Owns the arguments, limits and outputs of each tool; `factory` selects the tools when an agent is built.
-Imports approvals, the sandbox and the files of the prompt; imports no turn and no model.
+This folder owns the arguments, limits and outputs of each tool. `factory` selects the tools when it builds an
+agent. The folder imports approvals, the sandbox and the files of the prompt. It imports no turn and no model.
 """
 
 from __future__ import annotations

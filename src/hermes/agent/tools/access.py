@@ -38,8 +38,8 @@ class AccessSettings(NamedTuple):
     environment: tuple[str, ...] = ()
     """The names of further environment variables that are passed to commands."""
     withheld: frozenset[str] = frozenset()
-    """The names of environment variables that are never passed to commands, because the configuration reads
-    keys from them."""
+    """The names of environment variables that are never passed to commands. The configuration names them as
+    the source of keys."""
     key_file: str | None = None
     """The key file of an encrypted store, from the settings."""
 

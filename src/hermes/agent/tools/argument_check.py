@@ -1,9 +1,9 @@
 """Checks the arguments of a tool call against the tool's schema. The error for an invalid argument is one
-clear sentence.
+sentence.
 
 Models pass null for optional arguments and write numbers as text; both are accepted. An argument that is not
-in the schema is refused, because ignoring it would mislead the model. These schema keywords are supported:
-type, enum, minimum, maximum, minLength, maxLength, items, maxItems, properties, required and
+in the schema is rejected, because the model would wrongly assume that it has an effect. These schema keywords
+are supported: type, enum, minimum, maximum, minLength, maxLength, items, maxItems, properties, required and
 additionalProperties.
 """
 

@@ -1,7 +1,7 @@
-"""Background processes of tools. Each belongs to the conversation that started it.
+"""Background processes of tools. Each process belongs to the conversation that started it.
 
-Their output is kept up to a limit. When the program ends, all of them are ended too, so that none keeps
-running unnoticed.
+The output of a process is kept up to a limit. All processes are ended when the program ends, so that none
+keeps running unnoticed.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ LONGEST_PATH = 4_000
 LARGEST_EDIT = 10_000_000
 """The size limit of a file that is changed or replaced, in bytes."""
 EDITING = threading.Lock()
-"""Allows only one edit at a time. The calls of one answer run concurrently, and two edits of the same file
-must not overwrite each other."""
+"""A lock that allows only one edit at a time. The calls of one answer run concurrently, and two edits of the
+same file must not overwrite each other."""
 
 
 def locate(path: str, context: ToolContext, policy: Policy) -> Path:
@@ -229,7 +229,8 @@ def format_path(path: Path, context: ToolContext) -> str:
 def _get_umask() -> int:
     """Return the umask of this process.
 
-    It is read from /proc if possible, because the system call returns the umask only when it sets a new one.
+    The function reads it from /proc if possible. The system call cannot read the umask without setting a new
+    one.
     """
     try:
         for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():

@@ -22,8 +22,8 @@ PATIENCE_S = 7.0
 """How long a process group may take to end after SIGTERM before it is killed. Usually it takes a third of a
 second.
 
-The limit is longer than the time that the launcher itself needs to kill processes that restart themselves. If
-the launcher were killed earlier, such processes would keep running, and changed git settings would not be
+The limit is longer than the time that the launcher needs to kill processes that restart themselves. If the
+launcher were killed earlier, such processes would keep running, and changed git settings would not be
 restored.
 """
 
@@ -128,7 +128,7 @@ class RunningCommand:
     def signal(self, number: int) -> None:
         """Send a signal to the process group of the shell."""
         try:
-            os.killpg(self.pid, number)  # the group exists as long as any process in it
+            os.killpg(self.pid, number)  # a process group exists as long as it has a process
         except (ProcessLookupError, PermissionError):
             pass
 

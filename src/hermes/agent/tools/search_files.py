@@ -30,7 +30,8 @@ LONGEST_LINE = 300
 ROOM = 45_000
 LONGEST_PATTERN = 1_000
 READ = 4_000_000
-"""At most this many bytes of a search's output are read. This is more than any result needs."""
+"""The maximum number of bytes that are read from the output of a search. Every result that is shown is
+shorter."""
 
 
 class SearchFiles:
@@ -128,9 +129,11 @@ class SearchFiles:
 async def _run_search(
     program: list[str], environment: dict[str, str], top: Path, context: ToolContext
 ) -> tuple[str, str]:
-    """Run a search. End it early at the limit of time or output, or when the turn is stopped. Return the
-    output, and the reason why the search was ended early. The reason is empty if the search ended by
-    itself."""
+    """Run a search and return its output. End the search early at the limit of time or output, or when the
+    turn is stopped.
+
+    The second value is the reason why the search was ended early; empty if it ended by itself.
+    """
     running = RunningCommand("search_files", program, context.cwd, environment, Output(READ, 2_000))
     try:
         for _ in range(SECONDS * 20):

@@ -1,8 +1,8 @@
-"""Searches files without ripgrep. It is a separate program, so that an endless regular expression can be
-killed.
+"""Searches files without ripgrep. This is a separate program, so that a regular expression that never ends
+can be killed.
 
-It is run by its file path and uses only the standard library. Its first argument is the query as JSON. It
-prints each path followed by NUL, then `line:text` if lines are searched, like `rg --null`.
+The program is run by its file path and uses only the standard library. Its first argument is the query as
+JSON. It prints each path followed by NUL, then `line:text` if lines are searched, like `rg --null`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def walk_files(top: Path, name: str | None) -> Iterator[Path]:
-    """Yield the regular files below `top` in sorted order. With `name`, a glob, yield only matching files: a
-    glob with a slash is compared with the path, any other glob with the file name."""
+    """Yield the regular files below `top` in sorted order. `name` is a glob that selects files; None selects
+    all. A glob with a slash is compared with the path, any other glob with the file name."""
     pattern = None if name is None else compile_glob(name.lstrip("/"))
     by_path = name is not None and "/" in name
     for folder, folders, files in os.walk(top):

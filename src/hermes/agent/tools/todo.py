@@ -1,7 +1,7 @@
 """`todo`: the todo list of a conversation.
 
-The list is stored only as the last result of this tool in the conversation. It therefore survives a resume or
-a compression, is rewound and branched with the messages, and is deleted with the conversation.
+The list is stored only in the conversation itself, as the last result of this tool. It therefore survives a
+resume or a compression, is rewound and branched with the messages, and is deleted with the conversation.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ def read_todo(db: AnyStore, session_id: str) -> list[TodoItem]:
                 and content.startswith(BEGINNING)
             ):
                 return parse_items(content)
-        # Messages that a compression left out are in the parent, so the parent of a continuation is searched.
-        # The context of a branch already contains that of its parent, so the parent itself is skipped. The
-        # sessions before the parent are searched if the parent is a continuation.
+        # A compression leaves messages in the parent, so the parent of a continuation is searched next. The
+        # context of a branch includes the context of its parent, so the parent of a branch is skipped. If
+        # that parent is a continuation, its own parent is searched next.
         relation = session.get("relation")
         look = relation == "compression"
         searched = session["parent_session_id"] if relation in ("compression", "branch") else None

@@ -85,8 +85,8 @@ def write(path: Path, text: str, before: str | None, view: View, record: Callabl
 
 
 def _read_text_before(path: Path, view: View) -> str | None:
-    """Return the text of the file; None if the file does not exist or is not text. A file that is not text
-    may still be written."""
+    """Return the text of the file; None if the file does not exist or is not text. In both cases the file may
+    be written."""
     if not path.exists():
         return None
     check_regular_file(path)

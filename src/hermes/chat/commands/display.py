@@ -1,5 +1,5 @@
-"""Output of lines, the history, the status and the usage; and `/save`, which writes the conversation to a
-file."""
+"""Prints lines, the history, the status and the usage. Also implements `/save`, which writes the conversation
+to a file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`/handoff`: continue the conversation in the home channel of a platform, and leave the terminal.
 
-The gateway performs the handoff and stores its state in the session row. Until the handoff is completed, the
-conversation stays in the terminal. If the handoff fails, this is reported and nothing is changed.
+The gateway performs the handoff and stores its state in the session row. The conversation stays in the
+terminal until the handoff is completed. If the handoff fails, the person is told and nothing changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GIVEN_UP = "cancelled at the terminal"
 async def hand_off(chat: Chat, argument: str) -> None:
     conversation, platform = chat.conversation, argument.strip().lower()
     if not conversation.exists:
-        chat.screen.print_note("There is nothing stored yet that could be handed over.")
+        chat.screen.print_note("There is nothing to hand over: no message is stored yet.")
         return
     reach = conversation.parts.platforms
     connected = None if reach is None else await asyncio.to_thread(reach)
@@ -53,7 +53,7 @@ async def _wait(chat: Chat, platform: str) -> None:
         why = await _poll_outcome(chat, session_id, stop)
     if why is None:
         chat.screen.print_line(
-            f"The conversation continues on {make_printable(platform)}. `hermes -r {session_id}` brings it back."
+            f"The conversation continues on {make_printable(platform)}. `hermes -r {session_id}` resumes it here."
         )
         conversation.forget()
         raise Leave
@@ -71,10 +71,10 @@ async def _poll_outcome(chat: Chat, session_id: str, stop: asyncio.Event) -> str
         if state.get("state") == "failed":
             return str(state.get("error") or "the gateway did not say why")
         why = GIVEN_UP if stop.is_set() else TOO_LATE if clock.now() > until else None
-        # A running handoff is left to the gateway, unless the gateway no longer responds.
+        # Do not cancel a handoff that the gateway is running, unless the gateway no longer responds.
         begun = state.get("state") == "running" and clock.now() < until + PATIENCE_S
         if why is not None and not begun:
-            # The handoff may complete first; the next poll reads the result.
+            # The handoff may complete before this call; the next poll reads the result.
             await asyncio.to_thread(db.fail_handoff, session_id, why)
         await asyncio.sleep(LOOK_EVERY_S)
 

@@ -1,4 +1,4 @@
-"""Output of the replies of shared commands on the screen."""
+"""Shows the replies of shared commands on the screen."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 MARGIN, LEAST_NAME = 10, 30
-"""`MARGIN` is the width before a label in a list of choices. Ids are shown only if they leave `LEAST_NAME`
-cells for the name."""
+"""`MARGIN` is the width before a label in a list of choices. `LEAST_NAME` is the minimum width of a name; ids
+are left out if the name would be narrower. Widths are in terminal cells."""
 LONGEST_USAGE = 30
-"""The maximum width of a usage in the help. A longer usage has its own line."""
+"""The maximum width of a command's usage in the help. A longer usage gets a line of its own."""
 NOTES = (
     replies.Refused,
     replies.NothingSaid,
@@ -59,7 +59,7 @@ def show_unknown(chat: Chat, name: str) -> None:
 
 
 async def _show_nothing(chat: Chat, reply: object) -> None:
-    """Show nothing, because the person was asked and chose nothing."""
+    """Show nothing: the command asked the person, and the person chose nothing."""
 
 
 # Recent messages
@@ -149,8 +149,8 @@ def _describe_row(row: dict[str, Any], here: str | None) -> tuple[str, str, str]
 
 
 async def _pick_conversation(chat: Chat, reply: replies.ConversationList) -> None:
-    """Let the person choose a conversation, page by page, and resume it. After Esc, the list stays on the
-    screen."""
+    """Let the person choose a conversation from pages of a list, and resume it. If the person presses Esc,
+    the list stays on the screen."""
     skipped = 0
     while True:
         rows = [_describe_row(row, reply.here) for row in reply.rows]

@@ -43,7 +43,7 @@ class TerminalSurface:
     async def choose(self, question_text: str, options: Sequence[Option]) -> str | None:
         texts = [make_printable(option.text, width_limit=70) for option in options]
         rows = [option.row for option in options if option.row is not None]
-        if len(rows) == len(options):  # the descriptions include the owners
+        if len(rows) == len(options):  # these descriptions name the owners
             texts = describe_candidates(rows)
         choices = [question.Option(option.id, text) for option, text in zip(options, texts, strict=True)]
         return await self._chat.choose(make_printable(question_text), choices)

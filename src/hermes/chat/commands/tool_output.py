@@ -60,7 +60,7 @@ class FoldedOutput(NamedTuple):
 
 
 async def open_next(chat: Chat) -> RenderableType:
-    """Return the full view of the newest folded output or reasoning that has not been opened since the last
+    """Return the full view of a folded output or reasoning: the newest one that was not opened since the last
     turn."""
     found = _list_folded(await load_outputs(chat), chat.screen.console.width)
     if len(found) <= chat.opened:
@@ -69,7 +69,7 @@ async def open_next(chat: Chat) -> RenderableType:
         return Text(f"{notice} /output [n] shows any call.", "dim")
     opened = found[chat.opened]
     chat.opened += 1
-    more = "; Ctrl-O again opens the one before" if len(found) > chat.opened else ""
+    more = "; Ctrl-O again opens the previous one" if len(found) > chat.opened else ""
     return Group(Text(f"── {opened.command}{more}", "dim"), opened.view)
 
 
@@ -159,7 +159,8 @@ async def show_diff(chat: Chat, argument: str) -> None:
 
 
 def group_edits(calls: Iterable[Call]) -> list[FileEdits]:
-    """Group the edits by file, in order. Files are in the order of their first edit."""
+    """Group the edits by file. Files are in the order of their first edit, and the edits of a file are in
+    order."""
     found: dict[str, FileEdits] = {}
     for call in calls:
         edit = read_edit(call)
@@ -176,7 +177,8 @@ def is_meant(argument: str, path: str, cwd: Path) -> bool:
 
 
 def _show_file(chat: Chat, file: FileEdits, room: int | None) -> int | None:
-    """Show the edits of a file within `room` lines. Return the remaining room; None means no limit."""
+    """Show the edits of a file in at most `room` lines. Return the number of lines left. In both, None means
+    no limit."""
     counts = format_counts(file.added, file.removed)
     chat.screen.show(Text.assemble((make_printable(reveal(file.path)), "bold"), (f"  {counts}", "dim")))
     for number, edit in enumerate(file.edits, 1):
@@ -196,9 +198,10 @@ def _show_file(chat: Chat, file: FileEdits, room: int | None) -> int | None:
 
 
 async def _mention_commands(chat: Chat, calls: Iterable[Call]) -> None:
-    """Mention commands that ran and may have changed files, and the git commands that show all changes.
+    """Print a note about commands that may have changed files, and about the git commands that show all
+    changes.
 
-    Git is not run, because the configuration of a repository can start programs.
+    Git is not run here, because the configuration of a repository can start programs.
     """
     ran = sum(call.name == TERMINAL and call.has_started for call in calls)
     if ran:

@@ -1,4 +1,4 @@
 """Keyboard input: the prompt line, history, completion, file mentions, questions.
 
-Owns the keyboard. Imports no rendering of answers.
+This folder owns the keyboard. It does not import the rendering of answers.
 """

@@ -1,5 +1,5 @@
-"""The approval question of a tool call: the whole command or diff, then the choices. Used by the chat and
-`hermes -q`."""
+"""The approval question of a tool call. It shows the whole command or diff, then the choices. The chat and
+`hermes -q` use it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SCOPES = {
 }
 """The label and the letter of each answer that also approves later actions."""
 EXPLAIN = Decision(False, note="?")
-"""A placeholder for a denial with a reason. The reason is asked for in a second question."""
+"""The value of the option to deny with a reason. A second question asks for the reason."""
 MOST_LINES_UNSAID, MOST_CHARACTERS_UNSAID = 12, 900
-"""Up to these numbers of lines and characters, the question does not mention the length of the command."""
+"""The numbers of lines and characters above which the question mentions the length of the command."""
 
 
 class Asker(Protocol):
@@ -51,8 +51,8 @@ async def ask_approval(request: ApprovalRequest, screen: Screen, asker: Asker) -
         label, key = SCOPES[scope]
         options.append(Option(Decision(True, scope), label.format(make_printable(request.prefix)), key))
     options.append(Option(DENY, "no", "n"))
-    options.append(Option(EXPLAIN, "no, and tell it why", "w"))
-    text = f"May it? ({make_printable(request.reason)}{describe_length(request.subject)})"
+    options.append(Option(EXPLAIN, "no, and tell the agent why", "w"))
+    text = f"Allow it? ({make_printable(request.reason)}{describe_length(request.subject)})"
     chosen = await asker.choose(text, options, default=len(options) - 2)
     if chosen is not EXPLAIN:
         return chosen or DENY

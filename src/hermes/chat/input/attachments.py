@@ -1,10 +1,11 @@
-"""Files mentioned as `@file`: a text file is quoted below the message, a picture becomes a part of it.
+"""Attaches files that a message mentions as `@file`. A text file is quoted below the message. A picture
+becomes a part of the message.
 
-A mention that cannot be attached does not stop the message, because an `@` can have another meaning. The
+A message is sent even if a mentioned file cannot be attached, because an `@` can have another meaning. The
 person is shown which files were attached and which were not.
 
-Only mentions that the person typed are attached. A pasted text and the question of a command line can come
-from somebody else, who must not be able to choose a file that is sent to a model.
+Only mentions that the person typed are attached. Pasted text, and the question on a command line, can come
+from somebody else. Nobody else must be able to choose a file that is sent to a model.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from hermes.text import format_count, format_size, make_printable
 
 MOST_FILES = 20
 MOST_EXAMINED = 1_000
-"""Among this many mentions, those in pasted text that name a file are listed in the note about files that are
-not attached."""
+"""The maximum number of mentions that are checked for the note about pasted file names. The note lists the
+files that only pasted text mentions, because they are not attached."""
 LONGEST_NAME = 500
 LARGEST_TEXT = 20_000_000
-"""The maximum size of a text file, in bytes. Of a long file, only the beginning and the end are sent."""
+"""The maximum size of a text file, in bytes. If the text is long, only its beginning and its end are sent."""
 LARGEST_PICTURE = 5_000_000
 """The maximum size of a picture, in bytes. All providers accept pictures of this size."""
 
@@ -74,11 +75,11 @@ def attach_files(
     quoted: Sequence[str] = (),
     advice: str = "A file is attached only if you type its name here",
 ) -> Message:
-    """Return the message followed by the content of every file that it mentions, by `files`, and by the texts
+    """Return the message, followed by the content of each file that it mentions, by `files` and by the texts
     `quoted`.
 
-    `pasted` are the parts of the text that the person did not type. The files that they mention are not
-    attached, and `advice` tells the person how to attach them.
+    `pasted` contains the parts of the text that the person did not type. Files that only these parts mention
+    are not attached, and the note about them ends with `advice`.
     """
     mentions, untyped = (
         Counter(_list_mentions(text)),
@@ -178,9 +179,9 @@ def _read_file(name: str, cwd: Path, *, through_links: bool = False) -> File:
 
 
 def _spell_folder(path: Path, cwd: Path) -> Path:
-    """Return the folder of `path` as it was typed, with its links unresolved. Links are resolved only in the
-    working directory, in the home folder, and in a top folder such as `/tmp` on macOS, because the person did
-    not choose these."""
+    """Return the folder of `path` as typed, without resolving links that the person typed. Links are resolved
+    only at the start of the path: in the working directory, in the home folder, or in a top folder such as
+    `/tmp` on macOS."""
     spelled = Path(os.path.normpath(path)).parent
     starts = (cwd, Path(os.environ.get("HOME") or cwd), Path(*spelled.parts[:2]))
     start = next(folder for folder in starts if spelled.is_relative_to(folder))
@@ -221,7 +222,8 @@ def _make_picture(name: str, data: bytes, media_type: str) -> File:
 
 
 def _refuse(name: str, problem: str, reason: str, advice: str = "") -> File:
-    """Return a file of which only the name is sent. `problem` is for the person, `reason` for the model."""
+    """Return a file whose name is sent without its content. `problem` is the text for the person, `reason`
+    the text for the model."""
     return File(
         name,
         f"{problem}; only its name is sent.{advice}",

@@ -1,6 +1,7 @@
-"""The input history: the file `chat_history` of the home. The file is private, and encrypted if the store is.
+"""The input history: the file `chat_history` in the home. The file is private. It is encrypted if the store
+is encrypted.
 
-In the prompt, each long paste of an entry is shown as a short mark. The file contains the full text.
+The file contains the full text of each entry. The prompt shows a short mark in place of each long paste.
 """
 
 from __future__ import annotations

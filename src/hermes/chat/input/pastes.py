@@ -54,8 +54,8 @@ class Pastes:
         return Expanded("".join([*parts, text[at:]]), ranges)
 
     def collapse(self, text: str) -> str:
-        """Return a text for editing, with each known paste replaced by its mark. If the result is still very
-        long, the whole text is replaced by a mark."""
+        """Return a text for editing, in which a mark replaces each known paste. If the result is still very
+        long, one mark replaces the whole text."""
         if len(text) <= LONGEST_SHOWN and text.count("\n") < MOST_LINES_SHOWN:
             return text
         for number, paste in enumerate(self._pastes, 1):

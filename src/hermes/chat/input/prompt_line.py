@@ -60,7 +60,7 @@ class PromptLine:
         """The action of Ctrl-O."""
         self._opening: asyncio.Task[None] | None = None
         self.begins_with_paste = False
-        """Whether the last input begins with pasted text. Such an input is not a command for the shell."""
+        """Whether the last input begins with pasted text. Such an input is never run as a shell command."""
         self._pasted_first = ""
         """The text that was pasted at the beginning of the input."""
         self.pasted: list[str] = []
@@ -98,17 +98,18 @@ class PromptLine:
         return self._session.app.input
 
     async def ask(self, prefill: str = "") -> str:
-        """Return the next input of the person. Raises EOFError if they leave, KeyboardInterrupt for Ctrl-C."""
+        """Return the next input of the person. `prefill` is the initial text of the prompt. Raise EOFError if
+        the person leaves, and KeyboardInterrupt for Ctrl-C."""
         prefill = self.pastes.collapse(prefill)
         mark = ("class:incognito", "(incognito) ❯ ") if self._incognito else ("class:prompt", "❯ ")
         if prefill and self._gate is not None and self._gate.has_text:
-            prefill += "\n"  # the text typed before the last question follows
+            prefill += "\n"  # the text that was typed before the last question is added on a new line
         self._gate = None
         self._pasted_first = ""
-        if not prefill:  # a message that was not sent is in the input again
+        if not prefill:  # otherwise the prompt contains an unsent message again, with its pastes
             self.pasted = []
         message = [mark]
-        if self._is_dumb:  # prompt_toolkit does not print the default on dumb terminals
+        if self._is_dumb:  # prompt_toolkit does not print the default text on dumb terminals
             message.append(("", prefill))
         app = self._session.app
         if not self._is_drawn.is_set():
@@ -158,14 +159,14 @@ class PromptLine:
         return await question.ask_line(text, keyboard=self.keyboard, output=self._output, gate=gate)
 
     def _make_gate(self) -> question.Gate:
-        """Return a gate, which holds back keys that are typed before a question is shown. If this terminal
-        has answered a cursor position request of a prompt before, the gate waits longer for the response."""
+        """Return a gate, which holds back keys that are typed before a question is shown. If this terminal is
+        known to answer cursor position requests, the gate waits longer for the response."""
         has_answered = self._session.app.renderer.cpr_support == CPR_Support.SUPPORTED
         return question.Gate(has_answered=has_answered)
 
     def _accept_enter_again(self, _: object) -> None:
-        """Accept Enter again, because a key was typed at this prompt. Keys typed before the prompt was drawn
-        have no effect."""
+        """Accept Enter again after any other key was typed at this prompt. Keys typed before the prompt was
+        drawn do not count."""
         if self._is_dumb or self._session.app.renderer.last_rendered_screen is not None:
             self._ignores_enter_until = 0.0
 
@@ -187,7 +188,7 @@ class PromptLine:
             shown, buffer = self.pastes.abbreviate(event.data), event.current_buffer
             if not buffer.document.text_before_cursor.strip():
                 self._pasted_first = shown
-            if not self.pastes.expand(shown).ranges:  # `ask` finds the others
+            if not self.pastes.expand(shown).ranges:  # `ask` adds the pastes that are shown as marks
                 self.pasted.append(shown)
             buffer.insert_text(shown)
 
@@ -211,7 +212,8 @@ class PromptLine:
         return keys
 
     def _clear(self, event: KeyPressEvent) -> None:
-        """Clear the input; ↑ brings it back. If the input is empty, end the prompt with KeyboardInterrupt."""
+        """Clear the input. The person can restore it with ↑. If the input is empty, end the prompt with
+        KeyboardInterrupt."""
         buffer = event.current_buffer
         shown = buffer.text
         get_by_name("end-of-history").call(event)
@@ -231,8 +233,8 @@ class PromptLine:
         return begin
 
     def _abort_search(self, event: KeyPressEvent) -> None:
-        """End a search and show the input from before the search. The input is not lost, because a search
-        only moves through the history."""
+        """End a search and restore the input from before the search. A search only moves through the history,
+        so that input still exists."""
         search.abort_search.call(event)
         if self._before_search is not None:
             event.current_buffer.working_index, event.current_buffer.cursor_position = self._before_search

@@ -1,8 +1,8 @@
 """Questions in the chat: a choice, or a line of text. Only keys pressed after the question is shown count as
 an answer.
 
-Earlier keys are kept for the next prompt, even if several questions come first. `hermes.terminal_input`
-detects which keys were pressed before the question was shown.
+Keys pressed earlier are kept for the next prompt, even if several questions are asked before it.
+`hermes.terminal_input` detects which keys were pressed before the question was shown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EDITING = frozenset(
     {Keys.ControlH, Keys.Delete, Keys.ControlW, Keys.ControlU, Keys.ControlK, Keys.Left, Keys.Right}
     | {Keys.ControlA, Keys.ControlE, Keys.Home, Keys.End, Keys.BracketedPaste, Keys.ControlJ}
 )
-"""Keys that are kept for the next prompt in addition to characters. They only edit the text of the prompt."""
+"""Editing keys that are kept for the next prompt, in addition to characters."""
 INTERRUPTS = frozenset({Keys.ControlC, Keys.SIGINT})
 
 
@@ -68,7 +68,7 @@ class Gate:
 
     def watch(self, app: Application[T]) -> None:
         """Send a cursor position request as soon as the application is on the screen."""
-        # Disables the renderer's own requests, so that the only response is to the request of the gate.
+        # Disable the requests of the renderer, so that the only response belongs to the request of the gate.
         app.renderer.cpr_support = CPR_Support.NOT_SUPPORTED
         app.after_render += self._ask
 
@@ -117,8 +117,8 @@ class Gate:
 
 
 def keep_text(presses: Iterable[KeyPress]) -> list[KeyPress]:
-    """Return the keys that make up a text. Enter becomes a line break; at the beginning and the end it is
-    dropped."""
+    """Return the keys that form a text. Enter becomes a line break, but is dropped at the beginning and the
+    end."""
     text_keys: list[KeyPress] = []
     for press in presses:
         if press.key == Keys.ControlM:

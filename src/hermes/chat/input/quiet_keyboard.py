@@ -1,7 +1,7 @@
-"""Keyboard handling during an answer: typed text is not echoed between the lines of the answer.
+"""Keyboard handling during an answer. Typed text is not echoed between the lines of the answer.
 
-The typed text is shown below the answer and appears in the next prompt. A few commands run immediately. Ctrl-C
-still interrupts.
+The typed text is shown below the answer and appears in the next prompt. A few slash commands run immediately.
+Ctrl-C still interrupts.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def suppress_echo() -> Iterator[None]:
         return
     quiet = termios.tcgetattr(terminal)
     quiet[0] &= ~termios.ICRNL  # prompt_toolkit expects a carriage return for Enter
-    # Without IEXTEN the terminal driver does not consume any key. On BSD and macOS, Ctrl-O would discard
-    # output.
+    # Without IEXTEN, the terminal driver consumes no key. With it, Ctrl-O would discard output on BSD and
+    # macOS.
     quiet[3] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)
-    quiet[3] |= termios.NOFLSH  # Ctrl-C keeps the input typed before it
+    quiet[3] |= termios.NOFLSH  # Ctrl-C does not discard the input typed before it
     termios.tcsetattr(terminal, termios.TCSANOW, quiet)
     try:
         yield
@@ -46,8 +46,8 @@ def suppress_echo() -> Iterator[None]:
 
 @contextmanager
 def restore_echo() -> Iterator[None]:
-    """Restore the usual mode of the terminal while another program uses it. Afterwards, return to the current
-    mode."""
+    """Set the terminal to its usual mode while another program uses it. Return to the current mode after the
+    block."""
     try:
         terminal = sys.stdin.fileno()
         before = termios.tcgetattr(terminal)

@@ -1,4 +1,4 @@
-"""Views of tool calls and reasoning: running, ended (folded), and opened in full.
+"""Views of tool calls and reasoning, in three forms: running, ended (folded), and opened in full.
 
 The arguments and the output of a tool are escaped for the terminal. They appear only in the heading line or
 after a mark in the margin.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hermes.agent.events import SubagentProgress
 
 COMMAND_HEAD, COMMAND_TAIL = 12, 7
-"""How many lines of a long command are shown: at its beginning and at its end."""
+"""The number of lines that are shown of a long command, at its beginning and at its end."""
 OUTPUT_HEAD, OUTPUT_TAIL = 2, 3
 SUBAGENT_LINES = 24
 SUBAGENT_MARKS = {

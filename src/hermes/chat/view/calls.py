@@ -1,7 +1,7 @@
 """Tool calls of a conversation, read from its messages: name, arguments and result.
 
-The functions return plain text. `call_view` renders calls in the chat; `one_shot` and `sessions show` print
-one line.
+The functions return plain text. `call_view` renders calls in the chat. `one_shot` and `hermes sessions show`
+print one line for each call.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LINE_END = " ⏎ "
 _SELF_EXPLAINING = ("path", "query", "text", "url", "action")
 _SHOWN_AS_DIFF = {"write_file": ("content",), "patch": ("old_text", "new_text")}
 _EXIT_STATE = re.compile(
-    r"(?:\A|\n)\[((?:exit code|ended by|not done after|the person stopped|running)[^\]\n]*)\]\s*\Z"
+    r"(?:\A|\n)\[((?:exit code|ended by|not finished within|the person stopped|running)[^\]\n]*)\]\s*\Z"
 )
 _SUCCEEDED = re.compile(r"exit code 0(?!\d)")
 
@@ -136,7 +136,8 @@ def join_lines(text: str) -> str:
 
 
 def _summarize_results(output: str) -> str:
-    """Return the lines about subagents that are outside fenced blocks."""
+    """Return the lines of a `delegate_task` result that are outside fenced blocks. They describe the
+    subagents."""
     lines: list[str] = []
     fence: str | None = None
     for line in output.split("\n"):
@@ -192,7 +193,7 @@ def collect_outputs(rows: Iterable[Row]) -> list[Call | Reasoning]:
         if row.get("active", 1) and (reasoning := extract_reasoning(row)):
             outputs.append(Reasoning(reasoning))
         for call_id, call in read_calls(row.get("tool_calls")):
-            # Other programs copy messages into the continuation after a compression; their rows have no uid.
+            # Other programs copy messages into the continuation after a compression. The copies have no uid.
             key = (call_id, repr(call.arguments))
             if row.get("uid", "") is None and key in copied:
                 continue
@@ -228,8 +229,8 @@ def _read_arguments(raw: object) -> Mapping[str, Any]:
 def read_tool_rows(db: SessionDB, session_id: str) -> list[Row]:
     """Return the messages of a stored conversation that have tool calls, tool results or reasoning, in order.
 
-    They include the segments before a compression, rewound exchanges (a rewind does not undo a tool's
-    effects), and the messages of the parent conversation up to the branch.
+    They include messages before a compression and the messages of the parent conversation up to the branch.
+    They also include rewound exchanges, because a rewind does not undo the effects of a tool.
     """
     from hermes.export.ancestry import read_ancestors
 

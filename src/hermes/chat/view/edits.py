@@ -82,14 +82,14 @@ def _format_added(text: str) -> str:
 
 
 def _is_cut(body: str) -> bool:
-    """Return whether the tool omitted lines or cut the ends of lines. Cut ends have no mark; they are
-    recognised by the length of the line."""
+    """Return whether the tool omitted lines or cut long lines. A cut line has no mark; it is recognised by
+    its length."""
     return _CUT.search(body) is not None or any(len(line) == LONGEST_LINE for line in body.split("\n"))
 
 
 def _is_partial(action: str, cut: bool, body: str) -> bool:
-    """Return whether some of the changed lines are missing from `body`: it was cut, or it is empty although
-    something changed."""
+    """Return whether some of the changed lines are missing from `body`. This is so if the body was cut, or if
+    it is empty although the action changed something."""
     return cut or (not body.strip() and not action.startswith(("nothing", "only line ends")))
 
 

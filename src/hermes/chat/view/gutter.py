@@ -1,4 +1,5 @@
-"""Foreign text after a mark in the left margin, wrapped within its column, and folded if it is long."""
+"""Prints text from models and tools after a mark in the left margin. The text is wrapped within its column,
+and folded if it is long."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from hermes.text import format_count
 
 OPEN_HINT = "Ctrl-O opens"
 FOREIGN_MARK = "│"
-"""The mark in the left margin of foreign text."""
+"""The mark in the left margin of text from models and tools."""
 INDENT, MARGIN = 2, 4
 """The space before the mark, and the whole width of the margin with the mark."""
 TAB = 4
@@ -59,8 +60,7 @@ class Folded(NamedTuple):
 
 
 def fold(lines: Sequence[str], head: int, tail: int, longest: int) -> Folded:
-    """Omit the lines between the first `head` and the last `tail` lines, unless that would omit only one
-    line.
+    """Omit the lines between the first `head` and the last `tail` lines. A single line is not omitted.
 
     Each line is cut to `longest` characters.
     """

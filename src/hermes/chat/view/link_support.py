@@ -14,8 +14,12 @@ VTE_WITH_LINKS = 5000
 
 
 def can_click(environment: Mapping[str, str]) -> bool:
-    """Return whether the terminal is known to support links (OSC 8). tmux and screen pass links on only if
-    configured to, so they count as terminals without links. The variable `FORCE_HYPERLINK` overrides this."""
+    """Return whether the terminal is known to support links (OSC 8). The variable `FORCE_HYPERLINK` overrides
+    the result.
+
+    tmux and screen pass links on only if they are configured to do so. They therefore count as terminals
+    without links.
+    """
     if forced := environment.get("FORCE_HYPERLINK"):
         return forced != "0"
     term, program = environment.get("TERM", "").lower(), environment.get("TERM_PROGRAM", "").lower()

@@ -1,8 +1,8 @@
-"""Links in an answer: the screen shows the target of a link unless its text already does.
+"""Links in an answer. The screen shows the target of a link, unless the text of the link already shows it.
 
 A terminal hides the target of a link behind its text, so `[bank.example](https://other.example)` would look
-like the bank. The target is shown in ASCII: a host in another script appears in its `xn--` form. A terminal in
-which nobody can click a link (no OSC 8) shows the whole address, to be copied.
+like a link to the bank. The target is shown in ASCII: a host name in another script appears in its `xn--`
+form. In a terminal without clickable links (OSC 8), the whole address is shown, so that it can be copied.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class LinkParser(MarkdownIt):
 
 
 def append_targets(tokens: Sequence[Token], *, clickable: bool = True) -> Iterator[Token]:
-    """Yield the tokens of a line. After each link whose text does not show its target and title, insert them
-    as text.
+    """Yield the tokens of a line. If the text of a link does not show its target and title, insert them as
+    text after the link.
 
-    If links are not `clickable`, the targets are shown in full, and each link becomes plain text.
+    If `clickable` is False, the targets are shown in full, and each link becomes plain text.
 
     An image becomes text, because rich would draw it before its paragraph. `meta["target"]` of a token is the
-    target as written.
+    target as written in the source.
     """
     target: object = None
     title: object = None
@@ -44,9 +44,8 @@ def append_targets(tokens: Sequence[Token], *, clickable: bool = True) -> Iterat
     label, waiting = "", ""
     for token in tokens:
         if waiting:
-            yield Token(
-                "text", "", 0, content=f"{label}{waiting}"
-            )  # the label of a reference link comes first
+            # The label of a reference link is printed before the target.
+            yield Token("text", "", 0, content=f"{label}{waiting}")
             token.content = token.content.removeprefix(label)
             waiting = ""
         if token.type == "image":

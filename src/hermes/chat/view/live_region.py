@@ -14,8 +14,9 @@ BEGIN_UPDATE, END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
 """The escape sequences that begin and end a synchronised update, during which the terminal does not
 redraw."""
 BEGIN, END = "\x1b[?25l\x1b[?2004h", "\x1b[?25h\x1b[?2004l"
-"""`BEGIN` hides the cursor and turns on the marking of pasted text while the region has content. Without the
-marking, each line of a paste would be a separate input. `END` reverts both."""
+"""The escape sequences before and after the content of the region. `BEGIN` hides the cursor and turns on
+bracketed paste. Without bracketed paste, each line of a paste would be a separate input. `END` reverts
+both."""
 CLEAR_BELOW = "\x1b[J"
 
 
@@ -29,11 +30,12 @@ class Region:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._widths: list[int] = []
-        """The widths of the drawn lines. From them, the number of screen rows is computed, even if the window
-        has become narrower since."""
+        """The widths of the drawn lines. The number of screen rows is computed from them, because the window
+        can become narrower after the drawing."""
 
     def draw(self, *parts: RenderableType) -> None:
-        """Replace the content of the region. If it is taller than the window, only its end is shown."""
+        """Replace the content of the region. If the content is taller than the window, only its end is
+        shown."""
         self.commit((), parts)
 
     def commit(self, finished: Sequence[RenderableType], open_parts: Sequence[RenderableType] = ()) -> None:

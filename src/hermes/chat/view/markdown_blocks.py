@@ -16,9 +16,8 @@ SHORT, LATER = 4_000, 1.25
 total parsing time linear."""
 
 _REFERENCE = re.compile(r"\]\[([^\[\]\n]+)\]")
-"""Matches the second half of a reference link such as `[text][1]`, and captures the label. While the open
-text is shorter than SHORT, a block with such a link is not finished before the definition of the label
-arrives."""
+"""Matches the second half of a reference link such as `[text][1]`, and captures the label. A block with such
+a link stays open until the definition of the label arrives, unless the open text reaches the length SHORT."""
 _DEFINITION = re.compile(r"^[ >]*\[([^\[\]\n]+)\]:", re.MULTILINE)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 """A line as the parser defines it. Other Unicode line separators are part of the text."""

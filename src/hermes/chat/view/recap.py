@@ -22,9 +22,9 @@ Row = dict[str, Any]
 MOST_EXCHANGES = 10
 MOST_OF_PERSON = 300
 MOST_OF_ANSWER, MOST_LINES = 200, 3
-"""The limits of an answer other than the last one, in characters and in lines."""
+"""The length limits of all answers except the last one, in characters and in lines."""
 MOST_NAMES = 4
-"""How many names of tools are listed."""
+"""The maximum number of tool names in a list."""
 MOST_OPEN = 120
 """The width limit of each quotation in the line of open matters."""
 
@@ -93,8 +93,8 @@ def _make_entries(spoken: Sequence[Row], last: Row | None) -> Iterator[Entry]:
 
 
 def format_row_text(row: Row) -> str:
-    """Return the text of a message for the screen. Pictures are only named; reasoning and the content of
-    attached files are omitted."""
+    """Return the text of a message for the screen. A placeholder replaces each picture. Reasoning and the
+    content of attached files are omitted."""
     content = omit_attached(row.get("content")) if row.get("role") == "user" else row.get("content")
     return spell_controls(read_text(content, row.get("role"), detail="words and pictures"))
 
@@ -187,8 +187,8 @@ def _shorten(text: str) -> str:
 def format_farewell(
     session_id: str, title: str | None, seconds: float, rows: Sequence[dict[str, Any]]
 ) -> list[str]:
-    """Return the lines of the farewell. `rows` are the messages of the conversation. If there are none, the
-    farewell does not say how to resume."""
+    """Return the lines of the farewell. `rows` are the messages of the conversation. Without messages, the
+    farewell does not say how to resume the conversation."""
     if not rows:
         return ["Goodbye."]
     by_person = sum(1 for row in rows if row.get("role") == "user")

@@ -1,8 +1,8 @@
-"""The screen of the chat. Foreign text is escaped in this module; code that draws it later does not escape it
-again.
+"""The screen of the chat. This module escapes text from models and tools. The code that draws the text does
+not escape it again.
 
 On a terminal, an answer is Markdown: finished blocks are written once, and only the open block is redrawn. On
-other outputs, it is plain text, written when a block is complete.
+other outputs, an answer is plain text, and each block is written when it is complete.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Screen:
         self._typed = NOTHING_TYPED
         self._is_stopping = False
         self._paused_events: list[events.Event] | None = None
-        """The events that arrived while the person was being asked something. None if no question is open."""
+        """The events that arrived while a question to the person is open; None if no question is open."""
 
     # ---------------------------------------------------------------- lines
 
@@ -193,7 +193,7 @@ class Screen:
             self._commit(Text(make_readable(text), style))
 
     def pause(self) -> None:
-        """Collect events from now on, because a question uses the last lines of the screen."""
+        """Hold back events until `resume`, because a question uses the last lines of the screen."""
         self._paused_events = []
         if self._live:
             self._region.commit(())
@@ -246,13 +246,13 @@ class Screen:
                 self._commit(Text(make_readable(f"{text} {hint}".rstrip()), "dim"))
             case events.Moved(session_id, before, after):
                 self._end_text()
-                notice = f"going on as {make_printable(session_id)}, {before} → {after} messages"
+                notice = f"continues as {make_printable(session_id)}, {before} → {after} messages"
                 self._commit(Text(notice, "dim"))
             case events.Done():
                 self._end_text()
             case events.Interrupted():
                 self._end_text()
-                self._commit(Text("■ stopped; what was said so far is kept", "yellow"))
+                self._commit(Text("■ stopped; the messages so far are kept", "yellow"))
             case events.Failed(why, _):
                 self._end_text()
                 self._commit(Text(make_readable(f"✗ {why}"), "bold red"))
@@ -350,8 +350,8 @@ class Screen:
             self.tick()
 
     def _reclassify(self, text: str) -> None:
-        """Treat `text`, which was shown as the answer, as reasoning: it will be shown folded. Blocks that are
-        already finished stay on the screen."""
+        """Treat `text`, which was shown as a part of the answer, as reasoning. It will be shown folded.
+        Blocks that are already finished stay on the screen."""
         self._blocks = Blocks()
         if self._has_blocks:
             self._commit(Text("∴ the text above is reasoning; the answer follows", "dim"))
@@ -415,7 +415,7 @@ def _make_console() -> Console:
 
 
 def describe_unstored(role: str, why: str, spooled: bool) -> str:
-    """Describe a message that was not stored. `why` names the spool file, if there is one."""
+    """Describe a message that was not stored. If the message was spooled, `why` names the spool file."""
     whose = "what you said" if role == "user" else "this message"
     return f"NOT STORED: {whose}: {why}{'' if spooled else '. It is only in this window: copy it before you leave'}."
 

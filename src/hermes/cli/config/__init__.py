@@ -1,7 +1,7 @@
 """`hermes config get | set | unset | list | edit | path`.
 
-Owns the output of the settings and of the place where each one is set. Imports `hermes.config`, but no other
-command.
+This folder owns the output of each setting and of the place where it is set. It imports `hermes.config`, but
+no other command.
 """
 
 from __future__ import annotations
@@ -148,14 +148,15 @@ def _make_row(key: str, settings: Any = None) -> dict[str, Any]:
 
         return _make_gateway_row(key, read_gateway_settings())
     value = config_file.get_value(config_file.read(), key)
-    if value is None and key.partition(".")[0] != "prices":  # prices are keyed by model names
+    # the keys of prices are model names, so any key is valid
+    if value is None and key.partition(".")[0] != "prices":
         raise _make_unknown_error(key)
     return _redact_row(key, value, str(config_file.get_path()))
 
 
 def _redact_row(key: str, value: Any, origin: str | None) -> dict[str, Any]:
-    """Return a row without secrets. If the file takes the value from a variable, the row shows `${NAME}`, as
-    the file does."""
+    """Return the row of a setting without secrets. If config.yaml takes the value from a variable, the row
+    contains `${NAME}`, as written in the file."""
     if origin == str(config_file.get_path()):
         written = config_file.get_value(config_file.read(), key)
         if "${" in str(written):

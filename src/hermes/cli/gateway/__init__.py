@@ -1,6 +1,7 @@
 """`hermes gateway`: run, set up, pair and monitor the gateway, one module per sub-command.
 
-Owns the start of the gateway process and the setup dialogs. Imports the gateway, but no other command.
+This folder owns the start of the gateway process and the setup dialogs. It imports the gateway, but no other
+command.
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ COMMANDS = {
     "outbox": Command(
         f"{HERE}.outbox", "list, resend or drop messages that were not delivered", Access.READS
     ),
-    "block": Command(f"{HERE}.block:define_block", "give a person no more answers", Access.PERSON, ("list",)),
+    "block": Command(
+        f"{HERE}.block:define_block",
+        "block a person, so that the gateway no longer answers them",
+        Access.PERSON,
+        ("list",),
+    ),
     "unblock": Command(f"{HERE}.block:define_unblock", "remove the block of a person", Access.PERSON),
     "setup": Command(
         f"{HERE}.setup",

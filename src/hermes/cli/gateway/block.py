@@ -1,4 +1,5 @@
-"""`hermes gateway block | unblock`: give a person no more answers, on a running gateway at once."""
+"""`hermes gateway block | unblock`: the gateway does not answer blocked people. A running gateway applies the
+change at once."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def block(arguments: argparse.Namespace) -> int:
     added = pairings.block(platform, user)
     dropped = _drop_waiting(platform, {user, *(entry.user for entry in added)})
     try:
-        ask_gateway("blocked")  # stops a running turn
+        ask_gateway("blocked")  # the gateway stops a running turn of the person
     except HermesError as problem:
         print_error(f"a running turn was not stopped: {problem}")
     if arguments.json:

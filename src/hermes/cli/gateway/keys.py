@@ -250,8 +250,8 @@ def _find_state(key: ApiKey | None, setting: str | None, now: float) -> str | No
 
 @contextmanager
 def _open_usage(arguments: argparse.Namespace) -> Iterator[ReadSpending]:
-    """Yield a function that returns what a key has used today, and what it has used this month. Without a
-    store, nothing was used."""
+    """Yield a function that returns the usage of a key today and in this month. If there is no store, the
+    usage is zero."""
     from hermes.config.time_zones import load_zone
     from hermes.gateway.sessions.daily_limit import find_day, find_month
     from hermes.gateway.settings import read_gateway_settings
@@ -353,8 +353,8 @@ def _parse_dollars(text: str) -> float:
 
 
 def _parse_expiry(text: str) -> float:
-    """Parse a duration from now, or a day, and return the time at which the key expires. If it is a day, this
-    is the end of that day."""
+    """Parse a duration from now, or a day. Return the time at which the key expires. A day means the end of
+    that day."""
     now = clock.now()
     if span := _SPAN.fullmatch(text):
         moment = now + int(span[1]) * _SPANS[span[2]]

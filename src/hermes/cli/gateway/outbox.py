@@ -1,7 +1,7 @@
 """`hermes gateway outbox list | resend | drop`: messages to platforms that were not delivered.
 
-The commands work with and without a running gateway. A running gateway sends queued messages at once; otherwise
-the next start does.
+The commands work with and without a running gateway. A running gateway sends queued messages at once.
+Otherwise they are sent when the gateway starts.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _choose(db: SessionDB, arguments: argparse.Namespace) -> list[OutboxEntry]:
 
 
 def _tell_gateway(arguments: argparse.Namespace) -> bool:
-    """Let the running gateway send the queued messages. Return False if none runs."""
+    """Ask the running gateway to send the queued messages. Return False if no gateway is running."""
     if get_store_path(arguments) != get_store_path(argparse.Namespace(store=None)):
         return False
     try:

@@ -94,8 +94,8 @@ def describe_code(code: str, platform: str | None, minutes: float, *, owner: boo
 
 
 def find_platform(name: str) -> str:
-    """Return the usual name of a platform, which may be given by another known name. Raise `Refused` if there
-    is no such platform, or if it does not use pairing."""
+    """Return the usual name of a platform. `name` may be any known name of it. Raise `Refused` if the
+    platform does not exist or does not use pairing."""
     platform_name = canonical_source(name.lower())
     if platform_name not in PLATFORMS:
         names = ", ".join(known_name for known_name, platform in PLATFORMS.items() if not platform.by_secret)

@@ -1,4 +1,5 @@
-"""`hermes gateway reload`: apply changed settings and keys to the running gateway. Exit with 1 if it refuses."""
+"""`hermes gateway reload`: apply changed settings and keys to the running gateway. Exit with 1 if the gateway
+refuses them."""
 
 from __future__ import annotations
 

@@ -74,8 +74,8 @@ def _list_ways() -> list[str]:
 
 
 def _record_start(settings: GatewaySettings) -> None:
-    """Record in the audit log who has access according to the settings, so that changes made by editing
-    config.yaml are recorded too."""
+    """Record in the audit log who has access according to the settings. Changes made by editing config.yaml
+    are thereby recorded too."""
     for name, platform in settings.platforms.items():
         audit_log.record(
             "gateway.start",

@@ -1,5 +1,5 @@
-"""`hermes gateway status`: show the settings and the state of the running gateway. Exit with 1 if it is not
-running."""
+"""`hermes gateway status`: show the settings and the state of the running gateway. Exit with 1 if the gateway
+is not running."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ def _count_queues() -> dict[str, dict[str, int]] | None:
 
 def _list_models() -> list[dict[str, Any]]:
     """Return the main model and its fallbacks, in order. `has_price` says whether the price of the model is
-    known. If not, the cost limit counts only the calls whose cost the provider reports."""
+    known. For a model without a known price, the cost limit counts only calls whose cost the provider
+    reports."""
     from hermes.agent.models.choice import list_fallbacks
     from hermes.agent.models.model import Used
     from hermes.agent.models.prices import make_price

@@ -117,8 +117,8 @@ def _format_command() -> str:
 
 
 def _find_program() -> list[str]:
-    """Return the words of a command that starts `hermes` with a full path: the running program if
-    possible."""
+    """Return the command line that starts `hermes` by its full path, if possible with the program that is
+    running."""
     started = Path(sys.argv[0])
     if started.name == "hermes" and started.is_absolute() and os.access(started, os.X_OK):
         return [str(started)]

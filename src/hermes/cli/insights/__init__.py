@@ -1,6 +1,6 @@
 """`hermes insights`: the report as text, as JSON, or as a page with charts.
 
-Owns the layout of the report in a terminal. Imports `hermes.insights`, but no other command.
+This folder owns the layout of the report in a terminal. It imports `hermes.insights`, but no other command.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Terminal output of `hermes insights`: the sections that the reference documents, and further ones. Bars are
-drawn with block characters. The output is at least 60 columns wide."""
+"""Terminal output of `hermes insights`. It has the sections that the reference documents, and further ones.
+Bars are drawn with block characters. The output is at least 60 columns wide."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def _format_table(
     drawn: bool = False,
 ) -> Iterator[str]:
     """Yield the lines of a table: a name, right-aligned numbers and, if `drawn`, a bar. The name column gets
-    the width that the others leave."""
+    the width that the other columns leave."""
     left = room - sum(widths) - len(widths) - (DAY_BAR + 2 if drawn else 0)
     names = [make_printable(row[0]) for row in rows]
     width = min(left, max(measure_text(text) for text in (headings[0], *names)))

@@ -1,8 +1,8 @@
-"""Rewrites the command line before argparse reads it. A question may be given without a flag, flags without a
-command, and `--store` before a command.
+"""Rewrites the command line before argparse reads it. The user may then type a question without a flag, chat
+flags without the command `chat`, and `--store` before a command.
 
 A question is one quoted argument or several words. An unquoted word that could be a mistyped command is
-refused, because a model would otherwise be asked to act on `hermes delete my project`.
+refused. Otherwise `hermes delete my project` would ask a model to act on it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ CHAT, STORE, END_OF_FLAGS = "chat", "--store", "--"
 HELP = "(see 'hermes --help')"
 _COMMAND_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 NEAR_ENOUGH = 0.75
-"""If the first of several words is at least this similar to a command, it is regarded as a mistyped
-command."""
+"""The similarity from which the first of several words counts as a mistyped command."""
 
 
 class TakenStore(NamedTuple):
@@ -88,7 +87,7 @@ def get_first_words(argv: Sequence[str]) -> list[str]:
 def check_question(words: Sequence[str], commands: Collection[str], subcommands: Iterable[str]) -> None:
     """Raise `WrongUsage` if the words are a mistyped command rather than a question.
 
-    `subcommands` are commands of `hermes sessions`, which a person may type without `sessions`.
+    `subcommands` are the commands of `hermes sessions`. A person may type them without `sessions`.
     """
     first = words[0] if words else ""
     if not _COMMAND_WORD.fullmatch(first):
@@ -106,8 +105,8 @@ def check_question(words: Sequence[str], commands: Collection[str], subcommands:
 def _find_meant(
     word: str, commands: Collection[str], subcommands: Iterable[str], *, is_alone: bool
 ) -> str | None:
-    """Return the command that `word` resembles; None if it resembles none. A word that is followed by others
-    must be more similar to a command than a word that stands alone."""
+    """Return the command that `word` resembles; None if there is none. A word that other words follow must be
+    more similar than a single word."""
     from difflib import get_close_matches
 
     lower = word.lower()
@@ -118,5 +117,6 @@ def _find_meant(
     near = get_close_matches(lower, commands, 1, 0.6 if is_alone else NEAR_ENOUGH)
     if not near:
         return None
-    is_likely = near[0][0] == lower[0] or sorted(near[0]) == sorted(lower)  # `what` is not `chat`
+    # excludes `what`, which resembles `chat`
+    is_likely = near[0][0] == lower[0] or sorted(near[0]) == sorted(lower)
     return near[0] if is_alone or is_likely else None

@@ -1,5 +1,4 @@
-"""Run the user's editor on a settings file, or on a private copy of a file that may be encrypted with the
-store."""
+"""Runs the user's editor on a settings file, or on a private copy of a file that may be encrypted."""
 
 from __future__ import annotations
 
@@ -15,7 +14,8 @@ USUAL = "vi"
 
 
 def find_editor(otherwise: str) -> str:
-    """Return the user's editor. Without a terminal, raise Refused; `otherwise` says what to do instead."""
+    """Return the user's editor. Raise Refused if no editor is set and there is no terminal for the default
+    editor. `otherwise` is the advice in the error."""
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not named and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Refused(f"no editor is set, and the default ({USUAL}) needs a terminal; {otherwise}")
@@ -40,10 +40,10 @@ def run_editor(named: str, file: Path, *, keeps_file: bool = True) -> None:
 
 
 def edit_file(file: Path, folder: Path) -> bool:
-    """Let the user edit a file of the home. The file may be encrypted. Return whether it was changed.
+    """Let the user edit a file of the home, which may be encrypted. Return whether the file was changed.
 
-    The editor works on a copy in a temporary private folder, where it can also create its own files. This
-    private folder is removed afterwards. `folder` is the folder whose lock protects writes to the file.
+    The editor works on a copy in a temporary private folder, where it can also create its own files. The
+    temporary folder is removed afterwards. `folder` is the folder whose lock protects writes to the file.
     """
     from hermes.atomic_files import lock_private_folder, replace_file
     from hermes.store.engine_choice import sealed_files

@@ -27,8 +27,8 @@ FLAG = "--json"
 
 
 class JsonFields(NamedTuple):
-    """The fields to print, in this order; an empty tuple means all fields. The object is true even then, so
-    that it can be tested like a flag."""
+    """The fields to print, in this order; an empty tuple means all fields. The object is always true, even if
+    the tuple is empty, so that it can be tested like a flag."""
 
     names: tuple[str, ...] = ()
 
@@ -55,15 +55,15 @@ def make_field_parser(fields: Sequence[str]) -> Callable[[str], JsonFields]:
 
 
 def list_with_iso(fields: Iterable[str]) -> tuple[str, ...]:
-    """Return the fields. After each time field, the field with its ISO 8601 form is added."""
+    """Return the fields. Each time field is followed by the field with its ISO 8601 form."""
     return tuple(name for field in fields for name in ((field, field + ISO) if field in TIMES else (field,)))
 
 
 def join_fields(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """Return the arguments with `--json FIELDS` as one argument.
+    """Return the arguments with `--json FIELDS` joined to one argument.
 
-    A word after `--json` is a list of fields only if it can be nothing else, because `--json` may also stand alone
-    before a query or a title.
+    `--json` may also be followed by a query or a title. The next word is therefore taken as a list of fields
+    only if it cannot be anything else.
     """
     option = next((action for action in parser._actions if isinstance(action, JsonAction)), None)
     joined: list[str] = []
@@ -118,5 +118,5 @@ def add_iso_times(row: Mapping[str, Any]) -> dict[str, Any]:
             text = clock.format_iso(value) if clock.is_time(value) else "?"
             complete[name + ISO] = (
                 None if text == "?" else text
-            )  # such as an infinite time of another program
+            )  # another program may have stored an invalid time, such as infinity
     return complete

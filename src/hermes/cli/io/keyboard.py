@@ -1,7 +1,7 @@
-"""Questions at a plain terminal that are answered with one key. Keys pressed before the question was shown
-are discarded.
+"""Questions at a plain terminal that are answered with one key. Keys pressed before the question is shown are
+discarded.
 
-`hermes.terminal_input` describes how earlier and later keys are distinguished. This module needs only
+`hermes.terminal_input` describes how earlier and later keys are distinguished. This module imports only
 `termios`, so that short commands start fast.
 """
 
@@ -69,9 +69,11 @@ def discard_typeahead() -> None:
 
 
 def _discard(keyboard: int, screen: int) -> None:
-    """Discard the keys that were pressed before the question was shown. The terminal is sent a request; input
-    before its reply is discarded. Without a reply, input is discarded until `SILENCE_S` seconds have passed.
-    One byte is read at a time, because the bytes after the reply belong to the answer."""
+    """Discard the keys that were pressed before the question was shown.
+
+    Send a request to the terminal, and discard all input before its reply. Without a reply, discard input for
+    `SILENCE_S` seconds. Read one byte at a time, because the bytes after the reply belong to the answer.
+    """
     is_asked = can_answer()
     if is_asked:
         _write(screen, REQUEST)
@@ -112,7 +114,7 @@ def _read(keyboard: int, wait_s: float | None) -> bytes | None:
 
 
 def _write(screen: int, text: str) -> None:
-    with suppress(OSError):  # if the terminal is gone, the input ends too
+    with suppress(OSError):  # if the terminal is gone, reading reports the end of input
         os.write(screen, text.encode(sys.stdout.encoding or "utf-8", "replace"))
 
 
@@ -126,7 +128,7 @@ def _open_screen() -> Iterator[int]:
         return
     try:
         screen = os.open(os.ttyname(sys.stdin.fileno()), os.O_WRONLY | os.O_NOCTTY)
-    except OSError:  # the terminal has no name here; most terminals accept writes on any descriptor
+    except OSError:  # the terminal has no name; most terminals accept writes on any descriptor
         screen = os.dup(sys.stdin.fileno())
     try:
         yield screen

@@ -27,7 +27,8 @@ def prepare_streams() -> None:
     """Prepare the standard streams.
 
     A character that the terminal cannot show is replaced by `?`. A closed standard stream is replaced by
-    /dev/null; otherwise the store could be opened under the free file descriptor and receive the output.
+    /dev/null. Otherwise the store could be opened under the free file descriptor, and output would be written
+    into it.
     """
     logs.use_last_resort(_make_log_formatter)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -39,8 +40,8 @@ def prepare_streams() -> None:
 
 
 def _make_log_formatter() -> Formatter:
-    """Return the formatter for warnings that no other handler shows. They are redacted and made printable,
-    because they contain names of files and sessions and may quote a server."""
+    """Return the formatter for warnings that no other handler shows. It redacts the warnings and makes them
+    printable, because they contain names of files and sessions and may quote a server."""
     import logging
 
     from hermes.secrets import redact
@@ -71,8 +72,8 @@ def shorten_lines(lines: list[str]) -> list[str]:
 
 
 def get_terminal_width() -> int | None:
-    """Return the number of columns of the terminal. Return None if stdout is a file or pipe; its lines are
-    not cut."""
+    """Return the number of columns of the terminal; None if stdout is a file or a pipe, where lines are not
+    cut."""
     if not sys.stdout.isatty():
         return None
     columns = os.environ.get("COLUMNS", "")

@@ -13,7 +13,8 @@ CANCELLED = "Cancelled."
 
 
 def require_consent(question: str, *, yes: bool = False) -> None:
-    """Raise Refused unless the user consents, at the prompt or with `yes`."""
+    """Raise Refused unless the user consents. With `yes`, do not ask: the user has consented on the command
+    line."""
     if not yes and not confirm(question):
         raise Refused(CANCELLED)
 

@@ -21,19 +21,20 @@ SKIN_TONES = range(0x1F3FB, 0x1F400)
 HANGUL_TAILS = range(0x1160, 0x1200)
 
 FIRST_KEEPS = 22
-"""If a table with two flexible columns is too wide, the first of them is cut to this width before the second
-is cut at all."""
+"""If a table with two flexible columns is too wide, the first one is cut to this width before the second one
+is cut."""
 LEAST = (24, 14)
-"""Minimum widths of a flexible column: the usual one, and one for very narrow terminals."""
+"""The minimum widths of a flexible column: the usual minimum, and the minimum in very narrow terminals."""
 
 
 class Column(NamedTuple):
     heading: str
     width: int = 0
-    """Width in terminal columns. 0 is for the last column, which is as long as its text; -1 hides
+    """Width in terminal columns. 0 is for the last column, whose width is the length of its text. -1 hides
     the column."""
     cut_width: int = 0
-    """Width to which a text is cut if it does not fit, in terminal columns. 0 means the full width."""
+    """The width to which a text that does not fit is cut, in terminal columns. 0 means the width of the
+    column."""
     marks_cut: bool = True
     """Whether `…` marks a text that was cut."""
 
@@ -55,8 +56,8 @@ def widen_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], widt
     """Return the columns for a terminal of this `width`. Flexible columns grow up to their longest text, or
     shrink.
 
-    Unused width of a column is used for other columns before any text is cut. The last column is never cut.
-    If there is not enough space for two flexible columns, the second is hidden (width -1).
+    The space that a column does not need is given to other columns before any text is cut. The last column is
+    never cut. If there is not enough space for two flexible columns, the second is hidden (width -1).
     """
     longest = max(measure_text(make_printable(row[-1])) for row in rows)
     spare = width - longest - sum(column.width + 1 for column in columns[:-1])
@@ -78,7 +79,7 @@ def widen_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], widt
         widths[flexible[0]] = _resize_column(widths[flexible[0]], -taken)
         spare += taken
     for least in LEAST:
-        for at in reversed(flexible):  # the last column shrinks first and grows first
+        for at in reversed(flexible):  # the last flexible column shrinks first and grows first
             need = needs[at]
             change = max(min(0, least - widths[at].width), min(spare, max(0, need - widths[at].width)))
             widths[at] = _resize_column(widths[at], change)
@@ -97,7 +98,7 @@ def measure_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> i
 
 
 def _measure_column(column: Column, texts: Sequence[str]) -> int:
-    """Return the width that the heading and the texts need. Of a text that is cut without a mark, only the
+    """Return the width that the heading and the texts need. If texts are cut without a mark, only their
     visible part counts."""
     taken = max(measure_text(make_printable(text)) for text in (column.heading, *texts))
     return taken if column.marks_cut else min(taken, max(column.cut_width, measure_text(column.heading)))

@@ -1,7 +1,7 @@
 """`hermes sessions`: commands for stored conversations, one module per sub-command.
 
-Owns the arguments and output of these commands. Imports the store handles, recall, export and the browser,
-but no other command.
+This folder owns the arguments and output of these commands. It imports the store handles, recall, export and
+the browser, but no other command.
 """
 
 from __future__ import annotations

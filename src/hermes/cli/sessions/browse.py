@@ -29,8 +29,8 @@ NUMBERED = 20
 """Default length of the numbered list."""
 NAME_WIDTH, WHEN_WIDTH, SOURCE_WIDTH = 50, 10, 10
 CHAT = [sys.executable, "-P", "-m", "hermes.cli.main", "chat"]
-"""With `-P`, Python imports nothing from the working directory, which may contain an unrelated folder
-`hermes`."""
+"""The command line that starts the chat. `-P` keeps Python from importing modules of the working directory,
+which may contain an unrelated folder `hermes`."""
 NO_SCREEN = "the full-screen browser needs a terminal"
 MISSING = "the full-screen browser is not installed; install it with: {}"
 
@@ -67,8 +67,8 @@ def choose_session(
     at: tuple[str, int | None] | None = None,
     workspace: str | None = None,
 ) -> str | None:
-    """Let the user choose a session, in the browser or from a numbered list. Return its id, or None if none
-    was chosen. The browser opens with the search `query`, at the session and message `at`."""
+    """Let the user choose a session, in the browser or from a numbered list. Return its id; None if no
+    session was chosen. The browser opens with the search `query`, at the session and message in `at`."""
     if (obstacle := describe_obstacle()) is not None:
         if obstacle != NO_SCREEN:
             print_error(obstacle)

@@ -73,9 +73,9 @@ def delete_sessions(arguments: argparse.Namespace) -> int:
 
 
 def _describe_deletion(going: list[Outline]) -> str:
-    """Describe the sessions to be deleted, such as `schema migration #3 · 3 sessions, 14 messages`.
+    """Describe the sessions to be deleted, for example `schema migration #3 · 3 sessions, 14 messages`.
 
-    The title is given in full, so that a user who typed only a part of it sees which conversation is meant.
+    The title is shown in full, because the user may have typed only a part of it.
     """
     name = going[-1].title or going[0].title or going[0].preview or "—"
     messages = sum(outline.message_count for outline in going)

@@ -195,16 +195,16 @@ def _open_stream(output: str) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     path = Path(output).expanduser()
-    # Links in /dev lead to streams of this process. No other link is followed, even if it was created in the
-    # meantime.
+    # Links in /dev lead to streams of this process. No other link is followed, even if it was created after
+    # the checks.
     follow = 0 if path.absolute().is_relative_to("/dev") else os.O_NOFOLLOW
     with os.fdopen(os.open(path, os.O_WRONLY | follow), "wb") as stream:
         yield stream
 
 
 def _describe_place(result: Result, arguments: argparse.Namespace) -> str:
-    """If the export wrote only one file into a folder, return the path of that file. Otherwise return the
-    path as typed."""
+    """Return the place of the export for the report. If only one file was written into a folder, this is the
+    path of that file. Otherwise it is the path as typed."""
     is_inside = len(result.files) == 1 and result.files[0] != Path(arguments.output).expanduser()
     return make_printable(str(result.files[0]) if is_inside else arguments.output)
 

@@ -37,7 +37,7 @@ JSON_FIELDS = (
 STDIN = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLANK = b"\0 \t\r\n"
-"""Bytes that may surround an object. A zero byte is among them, because a crash can leave zeros at the end of
+"""Bytes that may surround an object. The zero byte is included, because a crash can leave zeros at the end of
 a file."""
 
 
@@ -89,7 +89,7 @@ def import_files(arguments: argparse.Namespace) -> int:
                         unreadable += _import_store(taking, name, path, progress)
                     else:
                         unreadable += _import_lines(taking, "stdin" if path is None else name, path, progress)
-        finally:  # an interrupted import also keeps what it imported
+        finally:  # an interrupted import keeps the sessions that it imported
             _report(taking, unreadable, arguments)
     return REFUSED if unreadable or taking.in_use else DONE
 
@@ -175,7 +175,8 @@ def _decode(text: bytes) -> Any:
     except (ValueError, RecursionError):
         import json
 
-        # Python's JSON writer produces non-finite and very large numbers and unusual escapes.
+        # Python's json module writes non-finite numbers, very large numbers and unusual escapes, which the
+        # fast parser rejects.
         return json.loads(text)
 
 
@@ -308,8 +309,8 @@ def _is_store(path: Path) -> bool:
 
 
 def describe_trust(imported: Imported, *, dry_run: bool = False) -> list[str]:
-    """Return a line about fields that control behaviour. It names those that were imported, or those that
-    were left out because the file is not trusted."""
+    """Return a line about the fields that control behaviour. The line names the fields that were imported, or
+    those that were left out because the file is not trusted."""
     counts = imported.taken_over or imported.left_out
     if not counts:
         return []

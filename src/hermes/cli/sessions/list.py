@@ -1,7 +1,7 @@
-"""`hermes sessions list`: a table with one row per conversation, and a note about hidden ones.
+"""`hermes sessions list`: a table with one row per conversation, and a note about hidden conversations.
 
-The table has a column for titles if one of the conversations has a title. Both forms of the table are those
-that the reference documents.
+The table has a column for titles if any conversation in it has a title. The reference documents the table
+with and without this column.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ def _format_rows(rows: list[dict[str, Any]]) -> Iterator[str]:
     if width is None:
         return format_table(columns, cells, rule)
     fitting = widen_columns(columns, cells, width)
-    if fitting[1].width < 0:  # no space for previews: show the preview if there is no title
+    # previews are hidden, so show the preview of a conversation without a title in the title column
+    if fitting[1].width < 0:
         cells = [
             [row["title"] or _get_preview(row), *cell[1:]] for row, cell in zip(rows, cells, strict=True)
         ]

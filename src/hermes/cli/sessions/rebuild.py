@@ -48,8 +48,8 @@ class ScanResult(NamedTuple):
     left_out: dict[str, int]
     """How many transcripts are left out, for each reason."""
     carried: list[tuple[int, str]]
-    """The messages that are also in the context of another session, as (message id, session that stores it),
-    sorted by message id."""
+    """The messages that are also in the context of another session, as (message id, id of the session that
+    stores it), sorted by message id."""
     messages: int
     unreadable: list[str]
 
@@ -90,7 +90,7 @@ def rebuild_store(arguments: argparse.Namespace) -> int:
             f"Would rebuild {format_count(len(scan.files), 'session')} ({format_count(scan.messages, 'message')})"
         ]
     else:
-        # The gateway wrote the folder beside the store, so that folder is trusted. Any other folder may be
+        # The gateway wrote the folder beside the store, so that folder is trusted. Any other folder may come
         # from somebody else.
         is_own = folder.resolve() == get_sessions_folder(arguments).resolve()
         lines = _build_store(scan, folder, into, trusted=is_own or arguments.trusted)
@@ -176,7 +176,8 @@ def _build_store(scan: ScanResult, folder: Path, into: Path, *, trusted: bool) -
     home.make_private_folder(into.parent)
     with (
         tempfile.TemporaryDirectory(prefix=".rebuilding-", dir=into.parent) as aside,
-        SessionDB(Path(aside) / NAME, durability="normal") as db,  # only its copy must be durable
+        # this store is temporary; only the backup of it must be durable
+        SessionDB(Path(aside) / NAME, durability="normal") as db,
     ):
         imported = _import_found(db, scan, sources, trusted=trusted)
         taken = import_file(db, folder / CHAT_LIST, _read_keying()) if trusted else ImportResult(0, [])

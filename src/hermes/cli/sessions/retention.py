@@ -26,7 +26,8 @@ from hermes.cli.store_access import get_sessions_folder, open_store
 from hermes.text import format_count, format_size, make_printable
 
 SHOWN = 5
-"""Number of conversations listed before the question. A few are enough to notice a wrong filter."""
+"""The number of conversations that are listed before the question, so that the user notices a wrong
+filter."""
 
 
 def define_prune(parser: argparse.ArgumentParser, _: Words) -> None:

@@ -67,7 +67,7 @@ def search_sessions(arguments: argparse.Namespace) -> int:
     with open_store(arguments) as db:
         found = db.search_conversations(
             query,
-            arguments.limit + 1,  # one extra row shows whether there are more
+            arguments.limit + 1,  # one more row than the limit shows whether there are more
             sources=arguments.source,
             after=after,
             before=before,
@@ -107,15 +107,15 @@ def _list_values(found: FoundConversations, name: str) -> list[str]:
 
 
 def _add_trashed_titles(db: SessionDB, found: FoundConversations) -> None:
-    """Set the titles of conversations in the trash to their former titles, because a trashed conversation has
-    no title."""
+    """Set the titles of conversations in the trash to their former titles. The store keeps no title for a
+    conversation in the trash."""
     titles = {session_id: row["title"] for row in db.list_trash() for session_id in row["sessions"]}
     for row in found:
         row["title"] = titles.get(row["session_id"])
 
 
 def _suggest_commands(query: str, best: dict[str, Any]) -> list[str]:
-    """Return commands that show the results of a query without the browser."""
+    """Return the commands that show the results of a query if the browser cannot be opened."""
     from shlex import quote
 
     start = f" --from {best['message_id']}" if best["message_id"] else ""

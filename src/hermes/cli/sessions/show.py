@@ -153,8 +153,8 @@ def _format_message(message: dict[str, Any], tools: bool, reasoning: bool) -> It
 
 
 def _format_call(call: Call, whole: bool) -> Iterator[str]:
-    """Format a call on one line. A shell command is shown in full. With `whole`, each argument is on its own
-    lines."""
+    """Format a tool call. Without `whole`, it is one line, in which a shell command is shown in full. With
+    `whole`, each argument has its own lines."""
     if not whole:
         limit = None if call.command is not None else ARGUMENTS_SHOWN
         yield f"  → {describe_call(call.name, call.arguments, width_limit=limit)}"

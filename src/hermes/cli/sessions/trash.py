@@ -119,8 +119,8 @@ def restore_sessions(arguments: argparse.Namespace) -> int:
 
 
 def _quote_preview(db: SessionDB, restored: list[str]) -> str:
-    """Return the beginning of the restored conversation, so that a conversation without a title is not named
-    only by its id."""
+    """Return the beginning of the restored conversation for the message to the user. Without it, a
+    conversation without a title would be named only by its id."""
     preview = next((outline.preview for outline in db.outlines(restored) if outline.preview), "")
     return f" ({make_printable(preview, width_limit=60)})" if preview else ""
 

@@ -1,7 +1,7 @@
 """`hermes sessions tree`: draw the family of a conversation as a tree.
 
-The family are all sessions that are connected with the conversation by continuations, branches, resets and
-subagents.
+The family consists of all sessions that are connected with the conversation by continuations, branches,
+resets and subagents.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def show_tree(arguments: argparse.Namespace) -> int:
 
 
 def _draw(first: Relative, named: str) -> Iterator[str]:
-    """Yield a line per session. The function uses a stack instead of recursion, because a chain of
-    continuations can be very long."""
+    """Yield a line for each session. A chain of continuations can be very long, so the function uses a stack
+    instead of recursion."""
     now, width = clock.now(), get_terminal_width()
     stack: list[tuple[Relative, str, str]] = [(first, "", "")]
     while stack:

@@ -60,7 +60,7 @@ def repair(arguments: argparse.Namespace) -> int:
     from hermes.store.engine_choice import has_log
 
     path = get_store_path(arguments)
-    if not has_log(path):  # a log alone is enough for a repair
+    if not has_log(path):  # a write-ahead log without the store file is enough for a repair
         require_store(arguments)
     if arguments.check_only and path.exists() and not is_writable(path):
         print_error("the store cannot be written, so repairs could not be tried; it was only read")

@@ -96,7 +96,7 @@ class SharedTransaction:
         connection.execute("SAVEPOINT call")
         try:
             result = work(connections.writer)
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 - raised again
             if isinstance(problem, apsw.Error) and not isinstance(problem, apsw.ConstraintError):
                 self._fail(problem)
             connection.execute("ROLLBACK TO call")
