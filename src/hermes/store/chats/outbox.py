@@ -56,7 +56,8 @@ WAITING_CHATS = """SELECT session_key, min(id) FROM outbox
 UNDER_WAY = " ".join((ENTRIES, "WHERE state <> 'sent' AND state = 'sending' ORDER BY id"))
 # A retried entry keeps its place in its chat, but the entries of other chats go first.
 NEXT = """SELECT o.id FROM outbox o WHERE o.state <> 'sent' AND o.state = 'queued'
-    AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.session_key = o.session_key AND e.id < o.id AND e.state <> 'sent' AND e.state IN ('queued', 'sending'))
+    AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.session_key = o.session_key AND e.id < o.id
+        AND e.state <> 'sent' AND e.state IN ('queued', 'sending'))
     ORDER BY o.changed_at, o.id LIMIT 1"""
 STATE = "SELECT state FROM outbox WHERE id = ?"
 QUEUED_WITH = """SELECT o.id FROM outbox e JOIN outbox o ON o.session_key = e.session_key
