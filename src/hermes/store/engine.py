@@ -37,7 +37,7 @@ class Secret(Protocol):
 
     @property
     def folded(self) -> Secret:
-        """The secret in the form in which tags are stored."""
+        """The secret with the normalisation that stored tags have (case folding and NFC)."""
 
     def remove_from_bytes(self, data: bytes) -> tuple[bytes, int]:
         """Return the data without the secret, and the number of occurrences."""
@@ -115,7 +115,8 @@ class Access(Protocol):
         """Run `work` in one transaction. The transaction is durable when this method returns.
 
         With `share`, the transaction can join a group commit with short writes of other threads; long work
-        passes `share=False`. With `repeatable`, `work` can safely run again after a lost commit.
+        passes `share=False`. If a commit is lost, `work` runs again, provided that `repeatable` is true;
+        otherwise an error is raised.
         """
 
     def share_deadline(self) -> AbstractContextManager[None]:
@@ -161,7 +162,7 @@ class Engine(Access, Protocol):
         """
 
     def sync(self) -> None:
-        """Wait until all writes so far are on disk, in whichever thread they were made."""
+        """Wait until all earlier writes of all threads are on disk."""
 
     def scoped(self, owners: tuple[str, ...]) -> Scoped:
         """Return access to the rows of these owners only. All other rows can be neither read nor written

@@ -1,8 +1,8 @@
 """Redaction: removal of one message, because its author deleted it on its platform. It cannot be restored.
 
-If it is the last message of a person, it is deleted with everything after it, which answers it. An older
-message keeps its place, because answers follow it, but a note replaces its content and its attachments. This
-applies to every version of an edited message, in all sessions of the conversation and of the chat.
+If the message is the last one of a person, it is deleted together with the answer after it. An older message
+keeps its row, because later messages refer to it, but a note replaces its content and its attachments. All
+versions of an edited message are removed, in all sessions of the conversation and of the chat.
 """
 
 from __future__ import annotations

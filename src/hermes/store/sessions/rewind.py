@@ -29,8 +29,8 @@ NOTE_TAKEN = "INSERT INTO changed_messages (message_id) VALUES (?) ON CONFLICT D
 NOTE_GIVEN = """INSERT INTO changed_messages (message_id) SELECT id FROM messages
     WHERE session_id = ? AND id >= ? AND active = 0 AND rewound_at IS NOT NULL ON CONFLICT DO NOTHING"""
 NEWEST_REWIND = "SELECT max(rewound_at) FROM messages WHERE session_id = ?"
-# The last message written in the session itself. Messages that it carries are left out, even if they are
-# stored in the session, because they are older than all messages written in it.
+# The last message written in the session itself. Messages that the session carries are left out, even if they
+# are stored in it, because they are older than all messages written in it.
 LAST_SAID = """SELECT max(m.id) FROM messages m WHERE m.session_id = ? AND m.active = 1
     AND NOT EXISTS (SELECT 1 FROM carried_context c WHERE c.session_id = m.session_id
         AND m.id BETWEEN c.first_message_id AND c.last_message_id)"""
@@ -60,7 +60,11 @@ class Rewinds:
         self, session_id: str, user_message_id: int, lease_epoch: int | None = None
     ) -> dict[str, Any]:
         """Take out a person's message and everything after it, so that the person can write the message
-        again."""
+        again.
+
+        Return a dict with `rewound_count` (the number of messages), `target_message` (the person's message)
+        and `new_head_id` (the id of the last remaining message, or None).
+        """
         target, epoch = check_integer("user_message_id", user_message_id), lease_epoch
         check_optional_integer("lease_epoch", epoch)
 

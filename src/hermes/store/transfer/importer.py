@@ -153,7 +153,8 @@ class Import:
         if self.trusted:
             return IncomingSession.parse(session)
         incoming = IncomingSession.parse(import_policy.restrict(session))
-        # A start in the future was replaced by the time of the import, which differs between imports.
+        # A start in the future was replaced by the time of the import. That time differs between imports, so
+        # the start counts as unknown.
         return (
             incoming
             if incoming.started_at == session.get("started_at")

@@ -79,8 +79,8 @@ class Merge(NamedTuple):
 
     @property
     def is_branched(self) -> bool:
-        """Return whether the last messages of the incoming copy are in a branch, which may be created by this
-        import."""
+        """Return whether the last messages of the incoming copy are in a branch. The branch may exist already
+        or be created by this import."""
         return self.branch is not None or self.target.id != self.session.id
 
     @property
@@ -166,7 +166,8 @@ def _can_merge(session: Copy, incoming_session: IncomingSession, plan: Plan, *, 
         return False
     if plan.action != "unrelated":
         return True
-    # Same id, source and start, and messages with uids: the copy was made while the session was empty.
+    # If id, source and start are equal and the messages have uids, the copy was made while the session was
+    # empty.
     return (
         incoming_session.start_known
         and all(session.transcript.uids)
@@ -206,8 +207,8 @@ def _leave_out_elsewhere(reader: Reader, merge: Merge, incoming: Transcript) -> 
 def _find_branch(
     reader: Reader, session_id: str, incoming: Transcript, visited: Sequence[str]
 ) -> tuple[str, Copy | None]:
-    """Return (branch id, the existing branch that contains the beginning of these messages). If there is no
-    such branch, return an unused id and None."""
+    """Return the id and the copy of the existing branch that contains the beginning of these messages. If
+    there is no such branch, return an unused id and None."""
     first = incoming.identify(0)
     while True:
         branch = name_branch(session_id, first)
@@ -216,7 +217,7 @@ def _find_branch(
             return branch, None
         if branch not in visited and plan_messages(copy.transcript, incoming).action != "unrelated":
             return branch, copy
-        first += "'"  # its messages were removed, or it is an unrelated session
+        first += "'"  # this id is in use by an unrelated session, or by a branch that lost its messages
 
 
 def _find_elsewhere(
@@ -253,8 +254,8 @@ def find_alias(reader: Reader, incoming_session: IncomingSession, parent: str | 
     created. None if there is none.
 
     If two stores exchange diverged copies of a session, each store has its own messages in the session, and
-    the messages of the other store in a branch. The branch of the other store is therefore this store's
-    session.
+    the messages of the other store in a branch. The branch in the other store therefore has the messages of
+    the session in this store.
     """
     origin = find_branch_origin(incoming_session.id)
     first = format_uid(incoming_session.messages[0][-1]) if incoming_session.messages else None
