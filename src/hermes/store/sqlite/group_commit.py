@@ -75,11 +75,11 @@ class Ticket:
         self.turn: threading.Lock | None = None  # a follower waits on it
         self.along: list[Ticket] = []  # the followers in its commit, if it leads
         self.next: Ticket | None = None  # the follower to wake once this one was woken
-        self.way = Inside()  # marks the call into SQLite, in whichever thread it runs
-        self.gone = False  # no thread waits for it any more
+        self.way = Inside()  # marks the thread that runs this write as inside SQLite
+        self.gone = False  # True if no thread waits for this write any more
         self.queue: CommitQueue | None = None
         self.outer: Ticket | None = None  # the write of the same thread that a signal handler has interrupted
-        self.settled = False  # interrupted, and its outcome (stored or not) is final
+        self.settled = False  # True if the write was interrupted and its outcome (stored or not) is final
 
 
 class Owner(Protocol):
@@ -213,7 +213,7 @@ class CommitQueue:
             else:
                 _forget(thread, ticket)
         except BaseException:
-            # Another exception may be raised at any moment, but not before this single call into C. The new thread
+            # A signal handler may raise again at any moment, but not before this single call into C. The new thread
             # receives no signals.
             try:
                 start_new_thread(self._leave, (ticket,))
@@ -240,7 +240,7 @@ class CommitQueue:
                 self._gather()
             with self._mutex:
                 while self._waiting and self._waiting[0].share and len(ticket.along) < MOST_IN_ONE_COMMIT - 1:
-                    ticket.along.append(self._waiting[0])  # appended first: it is always in at least one list
+                    ticket.along.append(self._waiting[0])  # before its removal: always in at least one list
                     self._waiting.popleft()
             self._crowd = 1 + len(ticket.along)
         self.owner.transact([ticket, *ticket.along])

@@ -179,7 +179,7 @@ class Transactions:
                 committed.extend(map(connections.connection.execute, COMMIT))
                 self._is_committing = False
                 if connections.journal == "wal" and not connections.guard.is_log_in_place():
-                    committed.clear()  # until it is written again, the commit counts as not made
+                    committed.clear()  # the commit counts as lost until it is repeated
                     self._write_again(batch)
                     committed.append(None)
                 connections.log_lock.release()
@@ -248,7 +248,7 @@ class Transactions:
         """Make the write `ticket` through a separate store, which is opened on the same file for this write
         only."""
         connections = self.connections
-        if connections.guard.is_log_removed():  # only the connection of the interrupted frame could save it
+        if connections.guard.is_log_removed():  # only the interrupted connection could save the log
             raise self._make_nested_error()
         beside = Transactions(
             connections.path,
@@ -364,7 +364,7 @@ class Transactions:
                 return
             for ticket in batch:
                 if ticket.error is None and not ticket.repeatable:
-                    sentence = f"{connections.path} was replaced under the store; the change may be lost"
+                    sentence = f"{connections.path} was replaced during a write; the change may be lost"
                     ticket.error = errors.make_error(errors.StoreFailed, sentence)
             self._begin()
             connections.writer.repeating = True

@@ -27,8 +27,8 @@ FIND = """SELECT type, name, rootpage, sql FROM sqlite_master
     OR type = 'trigger' AND sql LIKE '%messages~_fts%' ESCAPE '~'
     ORDER BY type = 'table', name"""
 NAMES = r"(?<![\w$])messages_fts(_trigram)?(_(data|idx|content|docsize|config))?(?![\w$])"
-# In a comment, these names are not table names. In single quotes, they are table names only where SQL expects
-# a table.
+# Matches comments and quoted texts too, so that a name within them is not taken for a table name. A name in
+# single quotes is a table name only where SQL expects a table.
 NAMED = "|".join(
     (
         r"--[^\n]*|/\*.*?\*/",

@@ -168,7 +168,7 @@ class StoreRebuild:
     def _is_foreign_rule(self, entry: Entry) -> bool:
         if entry.kind == "table" or entry.sql is None or not self._is_foreign(entry.name):
             return False
-        # A trigger that fills another program's search tables, which the new store does not have.
+        # A trigger that fills another program's search tables is left out: the new store lacks these tables.
         return not (entry.kind == "trigger" and not set(SEARCH).isdisjoint(MENTIONED.findall(entry.sql)))
 
     def _try(self, sql: str) -> bool:

@@ -1,5 +1,5 @@
-"""The search index. It is updated after `messages`, in short transactions; the watermark is the last id it
-has reached.
+"""The search index. Messages are indexed after they are stored, in short transactions. The watermark is the
+id up to which messages are indexed.
 
 Each transaction selects the rows that it indexes. A changed row is always deleted and then inserted: a second
 insert of a rowid into a contentless table would leave an entry that nothing removes. A damaged index is

@@ -126,10 +126,10 @@ class Standing(NamedTuple):
         return cls(*(known.get(name, 0) for name in names))
 
     def is_usable(self, reader: Reader) -> bool:
-        """Return whether the list need not be made anew.
+        """Return whether the list can be used as it is, or after the terms of a few rows were added.
 
-        This is so if the list, together with the terms of the rows that were indexed later, contains every
-        term of the index, and if these rows are few.
+        The list is usable if two conditions hold. Together with the terms of the rows that were indexed later,
+        it contains every term of the index. These rows are few.
         """
         if not self.build or self.mark < self.listed:
             return False

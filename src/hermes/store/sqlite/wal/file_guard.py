@@ -48,7 +48,7 @@ _NEAR = 8  # how many descriptors below ours are checked first, before all are l
 _guards: dict[tuple[int, int], Guard] = {}
 _inherited: set[tuple[int, int]] = set()  # files that the parent process had open at the fork; unused here
 _guards_of_parents: list[Guard] = []  # never freed: closing their descriptors would drop our own locks
-_lock_files_on_their_way: set[int] = set()  # from one guard to the next, see `log_lock`
+_lock_files_on_their_way: set[int] = set()  # descriptors that pass from one guard to the next; see `log_lock`
 _lock = threading.RLock()  # reentrant: a signal handler or a finaliser may open or close a store meanwhile
 _hooked = False
 
@@ -66,7 +66,7 @@ class Guard:
         self.recovery = threading.Condition()  # acquired to begin or end a recovery, see `log_recovery`
         self.recovering: ConnectionSet | None = None
         self.entered_by = 0  # id of the thread that is opening the file as the first of this process
-        self.has_unsure_commit = False  # a store committed and then found that the log was removed
+        self.has_unsure_commit = False  # True if a store found after a commit that the log was removed
         self.saved_all = False  # whether the last recovery also saved that commit
         self.log: ObservedLog | None = None
         self.index: int | None = None  # a descriptor of the log's index, `-shm`
