@@ -61,9 +61,9 @@ def make_request(
 def exclude_hidden(message_filter: MessageFilter) -> MessageFilter:
     """Return the filter, changed so that it excludes hidden conversations.
 
-    Archived conversations are hidden unless the filter names the archive. Jobs and tool sessions are hidden
-    unless a source or kind is named. Subagent sessions are hidden unless a kind is named. In the trash, only
-    subagent sessions are hidden.
+    Archived conversations are hidden unless the filter sets `archived`. Jobs and tool sessions are hidden
+    unless the filter names a source or a kind. Subagent sessions are hidden unless it names a kind. In the
+    trash, only subagent sessions are hidden.
     """
     is_named = message_filter.sources is not None or message_filter.trashed
     hidden = ("child",) if is_named else ("child", "job", "tool")
