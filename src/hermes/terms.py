@@ -210,7 +210,7 @@ def join_fields(split: list[tuple[str, str]]) -> tuple[str, str]:
 
 
 class QueryTerms(NamedTuple):
-    """The conditions of a word or a phrase on the index."""
+    """The index terms of a typed word or phrase, and how a text must contain them to match."""
 
     terms: tuple[str, ...]
     """Adjacent terms; empty for punctuation alone."""

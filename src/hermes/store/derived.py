@@ -89,7 +89,7 @@ def refresh(writer: Writer) -> bool:
 
 
 def note_outdated(writer: Writer, sessions: Iterable[str], after: int) -> None:
-    """Note those of `sessions` whose derived columns do not include their messages with an id above
+    """Note each session in `sessions` whose derived columns do not cover its messages with an id above
     `after`."""
     for session_id in sessions:
         if writer.value(UNTOLD, session_id, after) is not None:

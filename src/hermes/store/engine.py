@@ -90,7 +90,7 @@ class Writer(Reader, Protocol):
     """True if this work runs a second time, because its first commit may have been lost."""
 
     def run(self, sql: LiteralString, *args: object) -> int:
-        """Run a change. Return the number of affected rows."""
+        """Run a statement that changes rows. Return the number of changed rows."""
 
     def insert(self, sql: LiteralString, *args: object) -> int:
         """Run an INSERT. Return the integer key of the new row."""

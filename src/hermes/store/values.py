@@ -72,7 +72,7 @@ Order = Literal["relevance", "newest", "oldest"]
 
 
 class SearchRequest(NamedTuple):
-    """The messages that a search may return, how many of them, and their order."""
+    """A request for a search: the filter of messages, the number of results, and their order."""
 
     message_filter: MessageFilter
     limit: int

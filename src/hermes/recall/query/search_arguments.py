@@ -75,8 +75,8 @@ def exclude_hidden(message_filter: MessageFilter) -> MessageFilter:
 
 
 def intersect_filters(first: MessageFilter, second: MessageFilter) -> MessageFilter:
-    """Return a filter that allows only what both filters allow, with one exception: if both name a tool, a
-    title, a model or a workspace, only that of `second` applies."""
+    """Return a filter that allows only the messages that both filters allow. There is one exception: if both
+    filters name a tool, a title, a model or a workspace, only that of `second` applies."""
     roles = _intersect(first.roles or None, second.roles or None)
     nobody = (roles is not None and not roles) or any(
         None not in flags and flags[0] != flags[1]

@@ -302,9 +302,9 @@ def _to_time(timestamp: object) -> float:
 
 
 def _lower_scores(results: SearchResults) -> None:
-    """Cap each score at that of the row before it, so that scores never rise down the list. With several
-    phrasings, an exact match of one phrasing is listed before a near match of another, even if its score is
-    lower."""
+    """Lower each score to that of the row before it, if it is higher. With several phrasings, an exact match
+    of one phrasing is listed before a near match of another, even if its score is lower. Without this
+    correction, scores could rise down the list."""
     for before, row in pairwise(results):
         row["score"] = min(row["score"], before["score"])
 

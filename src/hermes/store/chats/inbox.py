@@ -163,8 +163,8 @@ class Inbox:
         return self._engine.write(work, repeatable=False)
 
     def find_key(self, platform: str, platform_message_id: str) -> str | None:
-        """Return the key of the chat in which a message was accepted. None if the inbox does not know the
-        message, or has forgotten it (`forget_done`)."""
+        """Return the session key of the chat in which a message was accepted. None if the message was never
+        accepted, or if `forget_done` has deleted its entry."""
         source, message = check_source(platform), require_text("platform_message_id", platform_message_id)
         with self._engine.read() as reader:
             key = reader.value(KEY_OF_MESSAGE, source, message)

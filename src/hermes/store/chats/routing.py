@@ -180,7 +180,7 @@ class Routing:
         thread_id: str | int | None = "",
         participant: str | int | None = "",
     ) -> Route | None:
-        """Return the route of a chat whose session key is not known; None if there is none."""
+        """Return the route of a chat whose session key is not known, or None if there is none."""
         chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
         with self._engine.read() as reader:
             return _make_optional_route(reader.row(BY_CHAT, *chat))

@@ -33,8 +33,8 @@ class Attachment(NamedTuple):
 
 
 def encode(content: object) -> tuple[Any, str, Iterable[Attachment]]:
-    """Encode the content of a message. Return (column value, content_kind, attachments), where the
-    attachments are to be stored as blobs."""
+    """Encode the content of a message. Return (column value, content_kind, attachments). The caller stores
+    the attachments as blobs."""
     stored, kind = encode_column(content)
     if kind != "json" or len(stored) <= THRESHOLD:
         return stored, kind, ()

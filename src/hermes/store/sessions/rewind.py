@@ -178,11 +178,10 @@ def _choose_rewind_time(writer: Writer, session_id: str) -> float:
 
 
 def _find_last_rewind(reader: Reader, session_id: str) -> float | None:
-    """Return the time of the oldest of the rewinds that `restore_last` undoes together. None if there is
-    nothing to restore.
+    """Return the time of the oldest rewind that `restore_last` undoes. None if there is nothing to restore.
 
-    A message was written after a rewind if and only if its id is higher than the ids that the rewind took
-    out. A rewind that reached into the carried context also took out all messages of the session itself.
+    A message counts as written after a rewind if its id is higher than all ids that the rewind took out. A
+    rewind that took out carried messages also took out all messages of the session itself.
     """
     own = {at: (first, last) for at, first, last in reader.rows(REWIND_GROUPS, session_id)}
     aside = carried_context.list_rewind_times(reader, session_id)

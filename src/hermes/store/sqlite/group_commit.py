@@ -95,7 +95,7 @@ class Owner(Protocol):
         """
 
     def find_way_past(self, ticket: Ticket, interrupted: list[Ticket]) -> Callable[[Ticket], Any] | None:
-        """Return a function that makes the write `ticket` of a signal handler, bypassing the queue.
+        """Return a function that performs the write `ticket` of a signal handler without the queue.
 
         `interrupted` are the writes that the handler has interrupted. Return None if none of them blocks the
         queue. Raise an error if the write would have to wait until an interrupted write ends.
@@ -353,8 +353,8 @@ os.register_at_fork(after_in_child=_note_main_thread)  # a child has only the th
 def is_from_signal_handler(problem: BaseException) -> bool:
     """Return whether a signal handler raised the exception, and not the code that it interrupted.
 
-    Python passes the interrupted frame to the handler, and the same frame is the caller of the handler's own
-    frame. A frame in the traceback with these properties is that of a handler.
+    The frame of a handler in the traceback is recognised by its argument. Python passes the interrupted frame
+    to the handler, and this frame is also the caller of the handler.
     """
     trace = problem.__traceback__
     while trace is not None:

@@ -87,8 +87,8 @@ def open_database(
 ) -> Opened:
     """Open the store. Wait for other programs until the deadline, as a write does.
 
-    `lock` is passed if this process has just emptied a removed log; it is the log lock, already acquired
-    exclusively. Other processes may still have the old log open.
+    `lock` is the log lock, already acquired exclusively. The caller passes it after this process has emptied
+    a removed log, which other processes may still have open.
     """
 
     def attempt() -> Opened:

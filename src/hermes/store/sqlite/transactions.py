@@ -210,7 +210,7 @@ class Transactions:
         self._at_work = False
 
     def find_way_past(self, ticket: Ticket, interrupted: list[Ticket]) -> Callable[[Ticket], object] | None:
-        """Return a function that makes the write of a signal handler. See `group_commit.Owner`.
+        """Return a function that performs the write of a signal handler. See `group_commit.Owner`.
 
         The interrupted write may hold the queue, so the handler's write uses a separate store. Raise an error
         if the interrupted write holds the write lock, because the handler's write would wait for it forever.

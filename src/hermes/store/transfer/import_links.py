@@ -212,9 +212,9 @@ class Links:
 
 
 def _add_own(reader: Reader, pending: _PendingLink, carried: Sequence[int]) -> list[int]:
-    """Return the messages that the session must carry: the carried messages, followed by its own messages.
-    Own messages at the end of this list that are stored in the session itself are left out, because a context
-    always ends with the session's own messages."""
+    """Return the ids of the messages that the session must carry: `carried`, followed by those own messages
+    that need a carried range. Own messages at the end that are stored in the session itself need none,
+    because they always follow the carried messages."""
     ids = list(dict.fromkeys([*carried, *pending.own]))
     while len(ids) > len(carried) and reader.value(IS_OWN, ids[-1], pending.id):
         ids.pop()

@@ -259,7 +259,7 @@ class Import:
     def _find_kind(
         self, reader: Reader, merge: Merge
     ) -> Literal["restored", "grown", "branched", "unchanged", "in use"]:
-        """Return the kind of result that a merge has."""
+        """Return the `Outcome.kind` of a merge."""
         if any(copy.row["trashed_at"] is not None for copy in (merge.session, merge.target)):
             if self.trusted:
                 return "restored"

@@ -37,7 +37,7 @@ BRANCHES = "SELECT id FROM sessions WHERE id >= 'branch_' AND id < 'branch`'"
 
 
 class Copy(NamedTuple):
-    """A stored session."""
+    """A stored session that is compared with an incoming session."""
 
     id: str
     row: dict[str, Any]
@@ -131,8 +131,8 @@ def find_merge(
     """Compare an incoming session with the stored session of this id. Return None if they are unrelated.
 
     An untrusted import appends messages only to a session that an untrusted import created. For any other
-    session, the new messages become a branch. A session of another owner is not changed. `moved` are the
-    incoming messages that are now stored in another session, by position.
+    session, the new messages become a branch. A session of another owner is not changed. `moved` contains the
+    incoming messages that are now stored in another session. Its keys are positions in the incoming session.
     """
     incoming = incoming_session.make_transcript()
     session = target = read_copy(reader, session_id, incoming)

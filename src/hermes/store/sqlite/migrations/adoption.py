@@ -70,7 +70,7 @@ OUR_INDEX = (
 
 
 class Differs(Exception):
-    """The verification failed, and the transaction was rolled back."""
+    """Raised if the verification of a migration fails. The transaction is then rolled back."""
 
 
 @dataclass

@@ -94,12 +94,11 @@ def list_foreign_triggers(connection: apsw.Connection) -> list[str]:
 
 
 def in_transaction(connection: apsw.Connection, work: Callable[[apsw.Connection, bool], T]) -> tuple[T, bool]:
-    """Run `work(connection, strike)` in one transaction. Return its result, and whether tables had to be
-    struck.
+    """Run `work(connection, strike)` in one transaction. Return its result, and the last value of `strike`.
 
-    After SQLite has met a damaged page, it refuses every further write in the transaction. So the transaction
-    is rolled back, and `work` is called again with `strike=True`. `work` must then leave the pages of the
-    search tables untouched.
+    After SQLite has met a damaged page, it refuses every further write in the transaction. The transaction is
+    then rolled back, and `work` is called again with `strike=True`. With this flag, `work` deletes the search
+    tables from the schema only, without touching their pages.
     """
     try:
         with transaction(connection):

@@ -108,7 +108,7 @@ def _prevent_new_log(path: Path) -> Iterator[None]:
 
 
 def _repair_in_place(path: Path, check_only: bool) -> Repair | None:
-    """Return what was found and repaired.
+    """Repair damage that needs no new file, and return a report. With `check_only`, only report it.
 
     Return None if tables other than the search index are damaged, so that a new file is needed.
     """

@@ -25,7 +25,7 @@ from hermes.store.sqlite.search import index
 from hermes.text import format_count, to_text
 
 PLACEHOLDER = "unknown"
-"""The source of a session whose row is lost, but of which some messages are left."""
+"""The source that is given to a session whose row is lost, if some of its messages remain."""
 
 OWNED_BY: dict[str, tuple[str, tuple[type, ...]]] = {
     "sessions": ("id", (str, bytes, NoneType)),

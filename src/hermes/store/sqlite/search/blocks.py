@@ -242,7 +242,7 @@ class Batch:
 
 
 def pieces_of(reader: SqliteReader, block: Block) -> list[Piece]:
-    """Return the pieces of a block from the current messages."""
+    """Return the pieces of a block, made from the current messages."""
     found = []
     for message_id, session_id, role, content, kind in reader.rows(
         HELD, block.session_id, block.first, block.last

@@ -99,13 +99,13 @@ def measure_waiting(reader: SqliteReader) -> tuple[int, bool]:
 
 
 def follow(writer: SqliteWriter) -> bool:
-    """Index one batch. Return whether more is waiting."""
+    """Index one batch of messages. Return whether more messages wait to be indexed."""
     with _without_zeros(writer):
         return _follow(writer)
 
 
 def settle(writer: SqliteWriter) -> bool:
-    """Index some of the unfinished blocks. Return whether more are waiting."""
+    """Index some of the unfinished blocks. Return whether more blocks wait to be indexed."""
     with _without_zeros(writer):
         return blocks.settle(writer)
 

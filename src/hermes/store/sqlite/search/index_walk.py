@@ -103,7 +103,7 @@ class Indexed:
         enough: dict[str, int] | None,
     ) -> None:
         self._enough = enough
-        """The conversations of which no more messages are needed.
+        """The conversations that need no more messages.
 
         None if all messages of every conversation are needed.
         """

@@ -272,10 +272,11 @@ class Guard:
             _lock_files_on_their_way.add(descriptor)
 
     def note_own_write(self) -> None:
-        """Set the change time of the removed log to now, after this process has written to the database file.
+        """Set the change time of the removed log to now. Call this after a write to the database file.
 
-        Processes that have the log open assume that a write to the database file after this time is by a
-        program that did not use the log. They must not mistake the write of this process for such a write.
+        Other processes that have the log open compare the two times. If the database file was written after
+        the change of the log, they assume that a program without this log wrote it. The new change time
+        excludes the write of this process.
         """
         if self.log is not None:
             try:
