@@ -139,7 +139,7 @@ def _check_secret(secret: object) -> str:
     if len(text) < SHORTEST:
         raise errors.make_error(
             errors.InvalidArgument,
-            f"a secret must have at least {SHORTEST} characters; a shorter text could match other words",
+            f"a secret must have at least {SHORTEST} characters, because fewer could match other text",
         )
     if len(set(text)) == 1:
         raise errors.make_error(

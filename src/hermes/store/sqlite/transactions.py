@@ -245,7 +245,7 @@ class Transactions:
         )
 
     def _write_beside(self, ticket: Ticket) -> object:
-        """Make the write `ticket` through a separate store, which is opened on the same file for this write
+        """Perform the write `ticket` through a separate store, which is opened on the same file for this write
         only."""
         connections = self.connections
         if connections.guard.is_log_removed():  # only the interrupted connection could save the log

@@ -317,7 +317,7 @@ def _is_current(writer: Writer, build: int) -> bool:
 
 
 def forget(connection: apsw.Connection) -> None:
-    """Delete the list. The next substring search makes a new one. Call this outside any transaction.
+    """Delete the list of terms. The next substring search makes a new one. Call this outside any transaction.
 
     A table with a damaged page cannot be dropped. The name of such a table is deleted from the schema
     instead, and VACUUM frees its pages.
