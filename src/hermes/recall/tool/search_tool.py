@@ -357,8 +357,8 @@ def _format_result(header: Row, scene: Scene, room: int) -> Row:
 
 
 def _insert_gaps(messages: list[Row], near: list[int]) -> list[Row]:
-    """Return the messages. Where messages between two of them are missing, insert an entry with the number of
-    missing messages."""
+    """Return the messages with an entry inserted wherever messages between two of them are left out. The
+    entry contains their number."""
     place = {message_id: number for number, message_id in enumerate(near)}
     lines: list[Row] = []
     for message in messages:

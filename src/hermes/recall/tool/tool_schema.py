@@ -199,8 +199,8 @@ def _parse_phrasings(value: object, notes: list[str]) -> tuple[str, ...]:
 
 
 def _parse_moment(key: str, value: object) -> float | None:
-    """Return the epoch seconds of a time, or of the start of a day; None if the argument is missing. A time
-    without a UTC offset is local time."""
+    """Return the epoch seconds of a time, or of the start of a day. Return None if the argument is missing. A
+    time without a UTC offset is local time."""
     if value is None:
         return None
     try:

@@ -75,7 +75,7 @@ class Maintenance:
 
     def _claim_run(self, interval: float) -> bool:
         """Return whether this process should run the maintenance now. The check and the record of the run are
-        one transaction, so that only one process runs it."""
+        one transaction, so that only one process runs the maintenance."""
         stamps: list[str] = []
 
         def work(writer: Writer) -> bool:

@@ -120,8 +120,8 @@ class Purge:
     # ---------------------------------------------------------------- after the deletion, repeated until done
 
     def finish(self, named: Collection[str] = ()) -> None:
-        """Do the work of all notes. Also remove from the store's copies those sessions of `named` that were
-        deleted without a note.
+        """Do the work of all notes. Sessions in `named` that were deleted without a note are also removed from
+        the copies of the store.
 
         If some work cannot be done yet, raise StoreBusy after doing the rest. The notes are then kept.
         """

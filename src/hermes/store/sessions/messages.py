@@ -302,8 +302,7 @@ class Messages:
             return [_decode_message(reader, row) for row in _read_live(reader, session_id)]
 
     def read_context(self, session_id: str) -> list[dict[str, Any]]:
-        """Return the live context in the same format as `read_conversation`, and with the `id` of each
-        message."""
+        """Return the live context in the format of `read_conversation`. Each message also has its `id`."""
         with self._engine.read() as reader:
             if reader.value(IS_TRASHED, session_id):
                 return []

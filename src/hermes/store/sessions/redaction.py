@@ -34,7 +34,7 @@ class Redactions:
         self, session_id: str, platform_message_id: str, separator: str, lease_epoch: int | None = None
     ) -> list[str]:
         """Remove a message from all sessions of the conversation and the chat to which `session_id` belongs.
-        Return the ids of the sessions that changed; empty if the message is not stored."""
+        Return the ids of the sessions that changed. The list is empty if the message is not stored."""
         message, epoch = require_text("platform_message_id", platform_message_id), lease_epoch
         check_optional_integer("lease_epoch", epoch)
         mark = require_text("separator", separator)

@@ -219,7 +219,7 @@ class ConnectionSet:
                 raise
 
     def check_loss(self) -> None:
-        """If changes were lost, raise a new error that says so.
+        """If changes were lost, raise a new error with the message of `loss`.
 
         Raising the same error object again would accumulate tracebacks.
         """

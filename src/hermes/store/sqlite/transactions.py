@@ -111,8 +111,8 @@ class Transactions:
             connections.damage = connections.damage or read_damage_mark(connections.path)
 
     def sync_log(self) -> None:
-        """Wait until the deferred commits are on disk. If the log was removed since, its recovery has stored
-        them durably."""
+        """Wait until the deferred commits are on disk. If the log was removed in the meantime, its recovery
+        has already stored them durably."""
         connections = self.connections
         observed = connections.guard.log
         if connections.journal == "wal" and connections.synchronous != "NORMAL" and observed is not None:

@@ -78,7 +78,7 @@ class Plan(NamedTuple):
 
     @property
     def newer_side(self) -> Side | None:
-        """Return the copy that has changed since the two were the same. None if neither has changed, or if
+        """Return the copy that has changed since both copies were equal. None if neither has changed, or if
         that is unknown."""
         if self.action == "append" or self.is_rewound_since:
             return "incoming"

@@ -183,7 +183,7 @@ def _find_newest(
 def _confirm_matches(
     reader: SqliteReader, must: Node, found: Iterable[RankedMessage]
 ) -> Iterable[RankedMessage]:
-    """Return those messages of `found` that match `must`.
+    """Return the messages in `found` that match `must`.
 
     The texts are read only if the index alone cannot decide this.
     """

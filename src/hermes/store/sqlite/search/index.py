@@ -90,7 +90,7 @@ def measure_lag(reader: SqliteReader, most: int) -> Standing:
 
 
 def measure_waiting(reader: SqliteReader) -> tuple[int, bool]:
-    """Return about how many rows are above the watermark, and whether rows below it were changed.
+    """Return the approximate number of rows above the watermark, and whether rows below it were changed.
 
     No rows are read.
     """

@@ -107,7 +107,7 @@ def score_matches(
 ) -> list[tuple[float, int]]:
     """Return pairs of score and id for the rows that match the tree `ranked`, the best first.
 
-    Of rows with equal scores, the newest is first.
+    Rows with equal scores are sorted by id, newest first.
     """
     leaves = _scored_leaves(ranked)
     counted = [match for match in found if match.counts or not leaves]

@@ -438,9 +438,9 @@ def _path_of_uri(uri: str) -> str:
 
 
 def _warn_about_earlier_openers(path: Path, identity: tuple[int, int]) -> None:
-    """Warn if something else in this process already has the file open.
+    """Warn if other code in this process already has the file open.
 
-    When it closes the file, SQLite's locks are dropped.
+    When that code closes the file, SQLite's locks are dropped.
     """
     try:
         descriptors = {int(name) for name in os.listdir("/proc/self/fd")} - _lock_files_on_their_way

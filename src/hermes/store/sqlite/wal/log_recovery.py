@@ -124,8 +124,8 @@ def restore_log(store: ConnectionSet, *, committed: bool = False, wait: float = 
 
 
 def save_before_close(store: ConnectionSet) -> errors.HermesError | None:
-    """Save the content of a removed log before the store is closed. Return an error if that fails; otherwise
-    None."""
+    """Save the content of a removed log before the store is closed. If that fails, return the error.
+    Otherwise return None."""
     guard = store.guard
     if store.read_only or not guard.is_in_place():
         return None
