@@ -228,7 +228,7 @@ def test_a_file_of_somebody_else_is_refused_and_a_loose_one_made_private(home: P
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     if os.geteuid() == 0:
         os.chown(file, STRANGER, STRANGER)
-        with pytest.raises(PermissionError, match="belongs to somebody else"):
+        with pytest.raises(PermissionError, match="belongs to another user"):
             homes.open_private_file(file, os.O_RDWR)
     file.unlink()
     os.mkfifo(file)

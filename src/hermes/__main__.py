@@ -1,5 +1,5 @@
-"""`python -m hermes`: run the `hermes` command with this Python interpreter, whichever `hermes` the shell
-would find."""
+"""`python -m hermes`: run the `hermes` command with this Python interpreter, regardless of the shell's
+PATH."""
 
 from __future__ import annotations
 

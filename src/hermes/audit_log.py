@@ -19,7 +19,8 @@ from hermes.logs import get_logger
 
 NAME = "audit.log"
 LARGEST = 5_000_000
-"""Maximum size of the log in bytes. A full log is renamed to `audit.log.1`, that to `audit.log.2`, and so on."""
+"""Maximum size of the log in bytes. A full log is renamed to `audit.log.1`. The older `audit.log.1` is renamed to
+`audit.log.2`, and so on."""
 OLDER_FILES = 5
 """Number of full logs that are kept."""
 LONGEST_VALUE = 2_000
@@ -69,7 +70,7 @@ def read(limit: int | None = None) -> list[dict[str, Any]]:
 
 
 def follow() -> Iterator[dict[str, Any] | None]:
-    """Yield the entries that are recorded from now on, and None whenever there is no further one yet."""
+    """Yield each entry that is recorded from now on. Yield None whenever there is no new entry."""
     file, descriptor, rest = get_path(), _open_at_end(get_path()), b""
     try:
         while True:

@@ -34,7 +34,7 @@
         ├── BackupFailed           (sqlite3.OperationalError)
         └── StoreFailed            (sqlite3.OperationalError)  any other error of the engine
 
-Programs written for the reference can catch the types in brackets. `make_error()` creates the class with
+Programs written for the reference can catch the types in parentheses. `make_error()` creates the class with
 both types when the error is raised, so that nothing imports `sqlite3` before an error occurs.
 """
 

@@ -123,9 +123,7 @@ def open_private_file(path: Path | str, flags: int, owners: Collection[int] = ()
         descriptor = os.open(path, flags & ~os.O_TRUNC | safe, PRIVATE_FILE)
     except OSError as problem:
         if problem.errno in (errno.ELOOP, errno.EMLINK):
-            raise OSError(
-                problem.errno, "it is a symbolic link, and those are not followed", str(path)
-            ) from None
+            raise OSError(problem.errno, "it is a symbolic link, which is not followed", str(path)) from None
         raise
     try:
         if _check_owned(descriptor, path, owners):
@@ -160,4 +158,4 @@ def _check_owned(descriptor: int, path: Path | str, owners: Collection[int]) -> 
         return True
     if found.st_uid in owners or (user == 0 and found.st_uid in get_owners(Path(path).parent)):
         return False
-    raise OSError(errno.EPERM, "it belongs to somebody else", str(path))
+    raise OSError(errno.EPERM, "it belongs to another user", str(path))

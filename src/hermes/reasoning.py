@@ -205,8 +205,8 @@ class ReasoningSplitter:
         """Searches for a closing tag in an answer that began without reasoning."""
 
     def add(self, text: str) -> list[Piece | Recast]:
-        """Add more text and return the pieces that can be told apart by now. A later `Recast` may turn pieces
-        of the answer into reasoning."""
+        """Add more text. Return the pieces that can already be identified as reasoning or answer. A later
+        `Recast` may turn pieces of the answer into reasoning."""
         if self._is_answer:
             return self._add_to_answer(text)
         self._held += text

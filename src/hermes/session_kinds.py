@@ -35,13 +35,13 @@ KEPT_FROM_MODELS = frozenset(IMPORTED_ROLES.values())
 
 
 def canonical_source(name: str) -> str:
-    """Return the usual name of a source or platform, which may be given in an older spelling. Any other name
-    is returned unchanged."""
+    """Return the canonical name of a source or platform. An older spelling is replaced. Any other name is
+    returned unchanged."""
     return SOURCE_ALIASES.get(name, name)
 
 
 def classify_session(source: str, *, child: bool) -> Kind:
-    """Return the kind of a session by its source. `child` says that the session belongs to a subagent. The
+    """Return the kind of a session by its source. `child` is true if the session belongs to a subagent. The
     kind determines visibility, rank and retention."""
     if child:
         return "child"

@@ -86,7 +86,8 @@ class _Shapes(dict[int, str]):
     """A cache from code points to a letter for their kind. It is filled on demand, so that the import is
     fast.
 
-    A upper, a lower, 0 digit, o other letter, s spaceless, m mark, j joiner, space for everything else.
+    `A`: upper case, `a`: lower case, `0`: digit, `o`: other letter, `s`: spaceless, `m`: mark, `j`: joiner.
+    Everything else is a space.
     """
 
     def __missing__(self, code: int) -> str:
@@ -210,7 +211,7 @@ def join_fields(split: list[tuple[str, str]]) -> tuple[str, str]:
 
 
 class QueryTerms(NamedTuple):
-    """The conditions of a word or a phrase on the index."""
+    """The index terms of a typed word or phrase, and how a text must contain them to match."""
 
     terms: tuple[str, ...]
     """Adjacent terms; empty for punctuation alone."""

@@ -292,7 +292,7 @@ def test_the_newest_chat_of_a_person_is_first(db: SessionDB, written: Written) -
     assert [facts.split(" · ")[2] for _, facts in titles] == ["1 message", "1 message", "subagent", "job"]
     assert re.findall("<h1>(.*?)</h1>", source) == [title for title, _ in titles]
     assert source.index("the old chat") < source.index("Subagents, jobs and tools") < source.index("the task")
-    assert '<dt>Came out of</dt><dd><a href="#c1">new (child)</a></dd>' in source
+    assert '<dt>Parent session</dt><dd><a href="#c1">new (child)</a></dd>' in source
 
 
 def test_images_are_in_the_page_and_other_addresses_are_not_fetched(db: SessionDB, written: Written) -> None:

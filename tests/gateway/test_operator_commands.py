@@ -63,7 +63,7 @@ def test_the_outbox_is_listed_with_age_place_tries_and_error(hermes: Hermes) -> 
     rows = json.loads(hermes("gateway", "outbox", "list", "--json").stdout)
     assert [(row["id"], row["state"], row["attempts"], row["error"]) for row in rows] == [
         (waiting, "waiting", 3, "out of reach"),
-        (unknown, "unknown", 0, "no answer came"),
+        (unknown, "unknown", 0, "the platform did not answer"),
         (failed, "failed", 1, "the chat is gone"),
     ]
     assert rows[0]["chat_id"] == "1"

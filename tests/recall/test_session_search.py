@@ -161,7 +161,7 @@ def test_more_than_four_phrasings_are_too_many_and_the_answer_says_so(db: Sessio
     talk(db, "one", "only the fifth word matches")
     answer = recall(db, query=["a1", "b2", "c3", "d4", "fifth"])
     assert answer["results"] == []
-    assert "only the first 4 phrasings were looked for" in answer["notes"]
+    assert "only the first 4 phrasings were used" in answer["notes"]
 
 
 def test_what_is_only_near_is_said_to_be(db: SessionDB) -> None:
@@ -186,8 +186,8 @@ def test_three_conversations_by_default_and_ten_at_most(db: SessionDB) -> None:
     assert len(recall(db, query="subject")["results"]) == 3
     assert len(recall(db, query="subject", limit=1)["results"]) == 1
     many, none = recall(db, query="subject", limit=99), recall(db, query="subject", limit=0)
-    assert (len(many["results"]), many["notes"]) == (10, ["limit is from 1 to 10"])
-    assert (len(none["results"]), none["notes"]) == (1, ["limit is from 1 to 10"])
+    assert (len(many["results"]), many["notes"]) == (10, ["limit must be from 1 to 10"])
+    assert (len(none["results"]), none["notes"]) == (1, ["limit must be from 1 to 10"])
 
 
 def test_roles_times_and_sources_filter(db: SessionDB) -> None:
@@ -317,7 +317,7 @@ def test_scrolling_shows_a_window_and_whether_there_is_more(db: SessionDB) -> No
     assert (edge["more_before"], edge["more_after"]) == (False, True)
     wide = recall(db, session_id="s", around_message_id=ids[29], window=500)
     assert [message["id"] for message in wide["messages"]] == ids[9:]
-    assert wide["notes"] == ["window is from 0 to 20"]
+    assert wide["notes"] == ["window must be from 0 to 20"]
 
 
 def test_one_message_can_be_read_to_its_end(db: SessionDB) -> None:
@@ -392,7 +392,7 @@ def test_what_a_mode_does_not_use_is_said(db: SessionDB) -> None:
     talk(db, "s", "hello")
     answer = recall(db, session_id="s", query="hello", limit=2)
     assert answer["mode"] == "read"
-    assert answer["notes"] == ["to read, these were not needed: query, limit"]
+    assert answer["notes"] == ["these arguments are not used to read: query, limit"]
 
 
 # -------------------------------------------------------------------- limits

@@ -181,7 +181,7 @@ def test_a_bad_value_is_refused_at_once_and_not_kept(spooling: SessionDB) -> Non
 
 def test_if_it_cannot_be_kept_either_the_caller_is_told_so(spooling: SessionDB, home: Path) -> None:
     (home / "spool").write_text("in the way")
-    with locked(spooling.db_path), pytest.raises(errors.StoreBusy, match="so it was not saved") as caught:
+    with locked(spooling.db_path), pytest.raises(errors.StoreBusy, match="It was not saved") as caught:
         spooling.append_message("s", "user", "lost, and told so")
     assert caught.value.spooled is None
     (home / "spool").unlink()
@@ -200,7 +200,7 @@ def test_no_room_for_the_spool_leaves_no_part_of_a_line(home: Path) -> None:
         worker.ask("limit_files", size=20_000)
         result = worker.ask("append_or_spool", session="s", texts=["two", "x" * 30_000, "three"])
         assert [where is not None for _kind, _message, where in result] == [True, False, True]
-        assert "so it was not saved" in result[1][1]
+        assert "It was not saved" in result[1][1]
         sibling.kill()
         worker.ask("limit_files", size=None)
         worker.ask("append_only", session="s", texts=["four"])

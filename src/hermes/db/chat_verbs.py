@@ -94,8 +94,7 @@ class ChatVerbs:
         return self._handoffs.get_state(session_id)
 
     def list_pending_handoffs(self) -> list[Row]:
-        """Return the sessions with a handoff that nobody has claimed yet, the session that started first at
-        the top."""
+        """Return the sessions with a handoff that nobody has claimed yet, in the order of their start."""
         return self._handoffs.list_pending()
 
     def enable_telegram_topic_mode(
@@ -116,8 +115,8 @@ class ChatVerbs:
         )
 
     def disable_telegram_topic_mode(self, *, chat_id: str, clear_bindings: bool = True) -> None:
-        """Record that a Telegram chat does not use topics. With `clear_bindings`, the sessions of its topics
-        are forgotten."""
+        """Record that a Telegram chat does not use topics. With `clear_bindings`, its topics are no longer
+        bound to sessions."""
         self._topics.disable_telegram_topic_mode(chat_id=chat_id, clear_bindings=clear_bindings)
 
     def is_telegram_topic_mode_enabled(self, *, chat_id: str, user_id: str) -> bool:

@@ -42,7 +42,7 @@ class ConversationVerbs(Handle):
         and `carried` are ids of messages in the parent's context.
 
         `child` sets values of the child: session_id, title, model, model_config, system_prompt and
-        started_at. The methods below accept the same values.
+        started_at. `branch`, `reset` and `delegate` accept the same values.
         """
         from hermes.store.sessions.families import Families
 
@@ -195,12 +195,12 @@ class ConversationVerbs(Handle):
         lease_epoch: int | None = None,
     ) -> list[str]:
         """Remove a message that its author deleted on its platform, with all its edited versions, from all
-        sessions of the conversation and the chat. It cannot be restored. Return the ids of the changed
-        sessions; empty if the message is not stored.
+        sessions of the conversation and the chat. The message cannot be restored. Return the ids of the
+        changed sessions. The list is empty if the message is not stored.
 
         If it is the last message of a person, the answer to it is deleted too. The content of an older
-        message is replaced by a note. The id of a version is the id of the message, the separator and any
-        suffix.
+        message is replaced by a note. The id of an edited version is the id of the message, followed by
+        `separator` and any suffix.
         """
         from hermes.store.sessions.redaction import Redactions
 
@@ -232,7 +232,7 @@ class ConversationVerbs(Handle):
 
     @property
     def passages(self) -> Passages:
-        """Reads conversations in pieces of limited size, as `session_search` does."""
+        """A reader of conversations in pieces of limited size. The tool `session_search` uses it."""
         from hermes.recall.tool.passages import Passages
 
         return Passages(self._read_access())

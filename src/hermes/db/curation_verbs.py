@@ -219,8 +219,8 @@ class CurationVerbs(Handle):
         return UsageRecords(self._read_access()).read(session_id, family)
 
     def usage_of_owner(self, owner: str, since: float) -> Spending:
-        """Return what the model calls for a person or a room used since a time, over all their
-        conversations. `owner` is the column `owner` of their sessions."""
+        """Return the usage of the model calls for a person or a room since a time, in all their
+        conversations. `owner` is the value of the column `owner` of their sessions."""
         from hermes.store.reports.usage import UsageRecords
 
         return UsageRecords(self._read_access()).sum_of_owner(owner, since)

@@ -214,10 +214,10 @@ class DocumentedVerbs(Handle):
         return self._ignore_unknown(lambda: titles.set_if_empty(session_id, title), None)
 
     def claim_auto_title(self, session_id: str, seconds: float = 60.0, *, most_times: int = 3) -> bool:
-        """Return whether the caller should now ask a model for a title.
+        """Claim the task of generating a title. Return whether the caller should now ask a model for one.
 
-        If the session has a title, every caller gets False. After a caller in any process got True, every
-        caller gets False for `seconds`. After `most_times` claims, every caller gets False.
+        Return False if the session has a title, if a caller in any process claimed the task less than
+        `seconds` ago, or if the task was claimed `most_times` times.
         """
         return Titles(self._write_access(session_id)).claim(session_id, seconds, most_times)
 
@@ -230,11 +230,11 @@ class DocumentedVerbs(Handle):
         return Titles(self._read_access()).find_session(title)
 
     def resolve_session_by_title(self, title: str) -> str | None:
-        """Return the id of the session that a title means, or None if no session has the title.
+        """Return the id of the session that a title refers to, or None if no session has the title.
 
         If the session with this title was compressed, this is the newest session of its conversation.
-        Otherwise it is the newest session with a numbered title, such as `plan #3` for `plan`, if there is
-        one.
+        Otherwise it is the newest session with a numbered title, such as `plan #3` for `plan`. If there is
+        none, it is the session with exactly this title.
         """
         return Titles(self._read_access()).resolve(title)
 

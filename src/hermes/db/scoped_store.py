@@ -141,8 +141,8 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
         return Routing(self._scope).get(session_key)
 
     def find_live_session(self, session_key: str) -> str | None:
-        """Return the id of the current session of the chat with this key; None if the chat has no route. If
-        the route is out of date, correct it."""
+        """Return the id of the current session of the chat with this key, or None if the chat has no route.
+        If the route is out of date, correct it."""
         route = self.get_route(session_key)
         if route is None:
             return None
@@ -161,8 +161,8 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
         return routing.switch(session_key, session_id, lease_epoch=lease_epoch)
 
     def recover_session(self, session_key: str | None = None, *, alone: bool = False) -> str | None:
-        """Return the id of the session of this person's chat after the route of the chat was lost; None if
-        there is none. With `alone`, find the session of their own part of a shared chat."""
+        """Find the session of this person's chat after the route of the chat was lost. Return its id, or None
+        if there is none. With `alone`, find the session of the person's own part of a shared chat."""
         principal = self.principal
         return Routing(self._scope).recover(
             principal.platform,

@@ -64,8 +64,8 @@ _last_init_error: str | None = None
 
 
 def get_last_init_error() -> str | None:
-    """Return the error of the last SessionDB in this process that could not be opened; None if all could be
-    opened. It is kept even after a later SessionDB was opened successfully."""
+    """Return the error message of the last SessionDB in this process that could not be opened. Return None if
+    there was none. The message is kept even after a later SessionDB was opened successfully."""
     return _last_init_error
 
 
@@ -103,7 +103,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
 
         With `durability="normal"`, commits are not followed by an fsync. With `spool`, a message or a session
         that cannot be written (a full disk, a lock, damage) is kept beside the store and stored later. The
-        raised error says so. In this case, do not write it again.
+        verb still raises an error, whose message names the spool file. The caller must not write the message
+        or the session again.
         """
         self._read_only, self._durability, self._spool = read_only, durability, spool
         try:
@@ -135,8 +136,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         self._lock = threading.RLock()  # some scripts for the reference use this attribute
 
     def _open_spool(self) -> SpoolWriter | None:
-        """Replay what earlier handles left in the spool. Return the spool writer of this handle, or None if
-        it does not use a spool."""
+        """Store the writes that earlier handles left in the spool. Return the spool writer of this handle, or
+        None if this handle does not use a spool."""
         keeps = self._spool and self._engine.spool_allowed
         if self._read_only or not (keeps or (self.db_path.parent / "spool").is_dir()):
             return None
@@ -260,7 +261,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         return self._retention.delete_conversations(session_ids, sessions_dir, purge)
 
     def statistics(self) -> Statistics:
-        """Return counts, and what the space in the file is used for. This reads the whole store."""
+        """Return the numbers of sessions and messages, and the disk space by purpose. This reads the whole
+        store."""
         from hermes.store.reports.statistics import collect_statistics
 
         return collect_statistics(self._engine)
@@ -372,7 +374,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     # ---------------------------------------------------------------- people
 
     def scoped(self, principal: Principal) -> ScopedStore:
-        """Return a handle that gives access only to what this person may see and change in this chat."""
+        """Return a handle with access only to the sessions that this person may see in this chat."""
         from hermes.db.scoped_store import ScopedStore
 
         return ScopedStore(self._engine, principal, self._spooling)
@@ -409,7 +411,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         return self._engine.verify()
 
     def spool_status(self) -> SpoolStatus:
-        """Return what is waiting in the spool to be written, and what the store refused."""
+        """Return the writes that wait in the spool, and those that can never be stored."""
         from hermes.store.spool.spool import Spool
 
         return Spool(self.db_path).status()
@@ -421,8 +423,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
 
     @classmethod
     def diagnose_file(cls, path: Path, *, deep: bool = False) -> Diagnosis:
-        """Run `diagnose` on a store that possibly cannot be opened. Nothing is changed. Problems are
-        returned, not raised."""
+        """Run `diagnose` on a store, even if it cannot be opened. Nothing is changed. Problems are returned,
+        not raised."""
         return diagnose_file(Path(path), deep=deep)
 
     def backup(self, target: Path | None = None) -> Backup:
@@ -493,7 +495,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         return self._engine.run_together(calls)
 
     def sync(self) -> None:
-        """Wait until all writes so far are on disk."""
+        """Wait until all earlier writes of all threads are on disk."""
         self._engine.sync()
 
     def close(self) -> None:

@@ -4,11 +4,12 @@ A call from the event loop to the store needs a thread, because it may wait for 
 each call costs more than the call. The queue therefore has one thread for all calls. It runs the calls that have
 arrived since its last batch and reports all results to the loop at once.
 
-A second thread waits for the disk, so that the next batch can run meanwhile. Commits are on disk in the order in
-which they were made. So only a call whose result somebody outside hears of must wait for the disk: `call_store`. The
-steps between such calls use `call_store_early`.
+A second thread waits for the disk, so that the next batch can run meanwhile. Commits reach the disk in the order in
+which they were made. Therefore only a call whose result is reported to somebody outside has to wait for the disk. Such
+a call uses `call_store`. The steps between such calls use `call_store_early`.
 
-A call must be short: all others wait for it. Searches, exports and other long work use `asyncio.to_thread`.
+A call must be short, because all other calls wait for it. Searches, exports and other long work use
+`asyncio.to_thread`.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _queues: WeakKeyDictionary[asyncio.AbstractEventLoop, StoreQueue] = WeakKeyDicti
 async def call_store(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a short store call outside the event loop. When this returns, the writes of the call are on disk.
 
-    If the loop has a `StoreQueue`, the call is a part of its next batch. Otherwise it runs as
-    `asyncio.to_thread` does. If the task is cancelled, the call is completed all the same.
+    If the loop has a `StoreQueue`, the call is part of its next batch. Otherwise it runs with
+    `asyncio.to_thread`. If the task is cancelled, the call is still completed.
     """
     queue = _queues.get(asyncio.get_running_loop())
     if queue is None:

@@ -50,8 +50,8 @@ def plan_unstored(session_id: str, rows: Sequence[dict[str, Any]]) -> Plan:
 
 
 def _walk_ancestors(db: SessionSource, session_id: str) -> Iterator[tuple[Session, int | None]]:
-    """Yield a session and its ancestors, newest first. With each, yield the id of the last message that
-    belongs to the conversation.
+    """Yield (session, last message id) for a session and its ancestors, newest first. Messages after that id
+    do not belong to the conversation.
 
     The id is None if all messages of the session belong to the conversation.
     """

@@ -83,7 +83,7 @@ def _is_session_or_event(text: str) -> bool:
 
 
 def _read_leading_fields(text: str) -> dict[str, Any]:
-    """Return those fields of a JSON object that are complete. The text may be truncated."""
+    """Return the complete fields at the beginning of a JSON object. The text may be truncated."""
     fields: dict[str, Any] = {}
     if not text.startswith("{"):
         return fields

@@ -161,7 +161,7 @@ def _format_facts(conversation: Conversation, session: Session, numbers: Mapping
     if parent := session.get("parent_session_id"):
         origin = escape_text(f"{parent} ({session.get('relation') or 'child'})")
         number = numbers.get(parent)
-        written.append(("Came out of", f'<a href="#c{number}">{origin}</a>' if number else origin))
+        written.append(("Parent session", f'<a href="#c{number}">{origin}</a>' if number else origin))
     return "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in written)
 
 

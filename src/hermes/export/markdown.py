@@ -63,7 +63,7 @@ def _format_head(conversation: Conversation, session: Session) -> str:
         ("Last active", format_time(conversation.last_active)),
         ("Workspace", escape_line(session.get("workspace"))),
         ("Tags", ", ".join(map(escape_line, session.get("tags") or []))),
-        ("Came out of", _format_origin(session)),
+        ("Parent session", _format_origin(session)),
         (
             "Session" if len(segments) == 1 else "Sessions",
             ", ".join(_format_code(segment.id) for segment in segments),

@@ -65,8 +65,8 @@ def _make_part(part: message_content.Part) -> Part:
 
 
 def _find_image_url(item: dict[str, Any]) -> str | None:
-    """Return the URL of an image in the formats of OpenAI and Anthropic; None if the item has none. An
-    embedded image becomes a data URL."""
+    """Return the URL of an image in the formats of OpenAI and Anthropic. Return None if the item has no
+    image. An embedded image becomes a data URL."""
     image = item.get("image_url") or item.get("source")
     if isinstance(image, dict):
         if isinstance(image.get("data"), str):

@@ -28,20 +28,20 @@ in total."""
 
 class Conversation(NamedTuple):
     name: str
-    """The id under which the conversation is exported: that of its newest session or, if one session was
-    asked for, of that session."""
+    """The id under which the conversation is exported. It is the id of the requested session or, if none was
+    requested by id, of the newest session."""
     segments: list[Outline]
 
     @property
     def title(self) -> str | None:
-        """The title of the newest session that has a title; None if none has. Lists show the same title."""
+        """The title of the newest session that has one, as lists show it. None if no session has a title."""
         return next(
             (make_printable(segment.title) for segment in reversed(self.segments) if segment.title), None
         )
 
     @property
     def heading(self) -> str:
-        """The title; if there is none, the first words of a person, or `UNTITLED`."""
+        """The title. If there is none, the first words of a person. If there are none either, `UNTITLED`."""
         previews = (make_printable(segment.preview) for segment in self.segments if segment.preview)
         return self.title or next(previews, UNTITLED)
 

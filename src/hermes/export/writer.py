@@ -33,8 +33,8 @@ class Options(NamedTuple):
 
 class Destination(NamedTuple):
     path: Path
-    """A file or a folder. Into a folder, one file per conversation or one file for all is written, depending
-    on the format."""
+    """A file or a folder. An export to a folder writes one file per conversation, or one file for all,
+    depending on the format."""
     store: Path
     """The store that contains the conversations. Its files are never replaced."""
     replace: Replace = Replace.EXPORTS
@@ -67,8 +67,8 @@ class Target(NamedTuple):
 
 
 class Export:
-    """An export. Each object can be used once, by `write_files`, `write_stream` or `iterate_chunks`, or by
-    `measure`, which writes nothing."""
+    """An export. Call one of its methods once: `write_files`, `write_stream`, `iterate_chunks` or `measure`.
+    `measure` writes nothing."""
 
     def __init__(
         self,
@@ -94,8 +94,8 @@ class Export:
         return self._make_result()
 
     def measure(self, destination: Destination | None = None) -> Result:
-        """Read and format everything without writing it. A destination is checked as if it were to be
-        written."""
+        """Read and format everything without writing it. If a destination is given, check it as `write_files`
+        does."""
         targets = [] if destination is None else self._plan_targets(destination)
         files = [self._conversations] if destination is None else [target.conversations for target in targets]
         for conversations in files:

@@ -1,8 +1,8 @@
 """Active time: the time during which messages were exchanged.
 
-A moment is active if it lies between two consecutive messages of one session that are at most `MAX_GAP_S`
-apart. Each moment is counted once, even if several sessions were active. A longer gap does not count at all,
-so a session that stays open overnight adds nothing. A single message has no duration.
+The time between two consecutive messages of a session is active if the messages are at most `MAX_GAP_S`
+seconds apart. A longer gap does not count at all, so a session that stays open overnight adds nothing. Time in
+which several sessions were active counts once. A single message has no duration.
 """
 
 from __future__ import annotations

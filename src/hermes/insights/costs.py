@@ -68,8 +68,8 @@ class Bill:
 
     @property
     def status(self) -> str:
-        """The status that all costs have in common; otherwise `mixed` or, if some are unknown, `partial`.
-        `none` if there are no costs."""
+        """The status of all costs if it is the same for all. Otherwise `partial` if some costs are unknown,
+        or else `mixed`. `none` if there are no costs."""
         if len(self._by_status) > 1:
             return PARTIAL if self.has_unknown else MIXED
         return next(iter(self._by_status), NOTHING)

@@ -1,4 +1,4 @@
-"""The report as a self-contained page: charts, tables, light and dark mode, no network access.
+"""The report as a self-contained HTML page: charts, tables, light and dark mode, no network access.
 
 Its Content-Security-Policy names the two scripts and the style by their hashes. No other script can run and
 nothing can be fetched, whatever a title contains. All text from outside is escaped here; the scripts receive

@@ -274,8 +274,8 @@ _decode_calls = msgspec.json.Decoder(list[_Call]).decode
 class ToolUse:
     """Counts of tool calls and skill uses.
 
-    Of the stored calls, only the names are decoded and, for the two skill tools, the arguments. For 100,000
-    calls, decoding adds a quarter to the time of fetching them. SQLite's JSON functions would add more.
+    Only the names of stored calls are decoded and, for the two skill tools, also the arguments. Decoding
+    100,000 calls adds a quarter to the time of fetching them. SQLite's JSON functions would add more.
     """
 
     def __init__(self) -> None:

@@ -256,7 +256,7 @@ def _make_query(
 
 
 def _close_groups(query: str) -> str:
-    """Return as many closing parentheses as the query lacks."""
+    """Return the closing parentheses that the query lacks at its end."""
     opened = sum(map(len, OPENED.findall(query))) - sum(map(len, CLOSED.findall(query)))
     return ")" * opened
 

@@ -36,8 +36,8 @@ class MessageSearch:
         """Search for messages.
 
         If nothing matches, the words are searched for as substrings, unless `relax` is False. If that finds
-        nothing either, the most similar messages are returned: for any query if `relax` is True, for
-        questions only if it is None.
+        nothing either, the most similar messages are returned. With `relax=True`, this is done for any query;
+        with `relax=None`, for questions only.
         """
         from hermes.recall.ranking.question_words import is_question
 

@@ -57,7 +57,8 @@ def check_optional_integer(name: str, value: object) -> int | None:
 
 
 def check_counter(name: str, value: object) -> int:
-    """Check a counter. None counts as 0, and a float such as 12.0, which some providers report, as 12."""
+    """Check a counter and return it as an integer. None becomes 0. A whole float such as 12.0, which some
+    providers report, becomes 12."""
     if value is None:
         return 0
     if isinstance(value, float) and isfinite(value) and value.is_integer():
@@ -80,8 +81,8 @@ def check_optional_path(name: str, value: object) -> Path | None:
 
 
 def check_database_path(path: Path) -> Path:
-    """Check the path of a store. Engines accept only UTF-8 names, while the operating system accepts any
-    bytes."""
+    """Check that the path of a store is valid UTF-8. Engines require this, but the operating system does
+    not."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -104,10 +105,10 @@ def check_names(name: str, values: object) -> tuple[str, ...]:
 
 
 def join_names(values: Iterable[str]) -> str:
-    r"""Join names to one parameter, separated by a character that names do not contain.
+    r"""Join names into one SQL parameter. The separator is a character that names do not contain.
 
-    A statement tests whether `name` is among them with `replace(?, '\x1f' || name || '\x1f', '') <> ?`,
-    because every engine has `replace`.
+    A statement binds this parameter twice to test whether it contains `name`:
+    `replace(?, '\x1f' || name || '\x1f', '') <> ?`. Every engine has the function `replace`.
     """
     return "\x1f".join(("", *values, ""))
 

@@ -30,16 +30,16 @@ class SessionColumn(NamedTuple):
     """Whether an import stores the value. False for values that each store computes itself, although an
     export contains them."""
     steers: str = ""
-    """For a value that controls behaviour, its name in import reports. Only a trusted import accepts such a
-    value. Empty if the column is only data."""
+    """A label for import reports if the value controls behaviour. Only a trusted import accepts such a value.
+    Empty if the column is only data."""
     merge: Literal["here", "newer", "higher"] = "here"
-    """Which value a merge keeps if an import contains another copy of the session. Labels have separate
-    rules."""
+    """Which value a merge keeps if an import contains another copy of the session: that of this store
+    (`here`), that of the newer copy (`newer`), or the higher one (`higher`). Labels have separate rules."""
     in_branch: bool = True
     """Whether a branch that a merge creates gets the value of the imported session."""
     is_scrubbed: bool = True
-    """Whether `scrub` removes a secret from the column. False for keys of rows, and for words that control
-    programs."""
+    """Whether `scrub` removes a secret from the column. False for row keys and for control values such as
+    `end_reason`."""
 
 
 class MessageColumn(NamedTuple):

@@ -83,8 +83,8 @@ def encode(content: object) -> tuple[Any, str]:
 
 
 def decode(content: Any, kind: str | None) -> Any:
-    """Decode the content of a message. In a row of another program, `kind` is None; the prefix of the content
-    then shows whether the content is structured."""
+    """Decode the content of a message. `kind` is None in a row that another program wrote. The prefix of the
+    content then shows whether the content is structured."""
     if isinstance(content, bytes):
         return to_text(content)
     if kind == "text" or not isinstance(content, str) or not content.startswith(JSON_PREFIX):
@@ -139,8 +139,8 @@ def parse_uid(stored: Any) -> str | None:
 
 
 def count_calls(role: str, tool_calls: object) -> int:
-    """Return the number of tool calls in a message, counted as the reference counts them. A value that is no
-    list counts as one call; a tool's message has none."""
+    """Return the number of tool calls in a message, counted as the reference counts them. A value that is not
+    a list counts as one call. A message with the role `tool` has no calls."""
     if role == "tool" or tool_calls is None:
         return 0
     return len(tool_calls) if isinstance(tool_calls, list | tuple) else 1

@@ -50,7 +50,7 @@ LAST_PERSON = """SELECT max(timestamp) FROM messages
 FIRST_SAID = """SELECT content, content_kind FROM messages
     WHERE session_id = ? AND role = 'user' AND content IS NOT NULL AND active = 1 ORDER BY id LIMIT 1"""
 
-# Replaces the names that other programs use for a source by the usual one.
+# Replaces another program's name of a source with the canonical name.
 SET_SOURCE = "UPDATE sessions SET source = ? WHERE id = ? AND source = ?"
 SET_FAMILY = "UPDATE sessions SET relation = ?, root_id = ?, listed = ?, kind = ? WHERE id = ?"
 # A session that joins a conversation gets the fence of the conversation, so that a writer that lost the lease
@@ -89,7 +89,7 @@ def refresh(writer: Writer) -> bool:
 
 
 def note_outdated(writer: Writer, sessions: Iterable[str], after: int) -> None:
-    """Note those of `sessions` whose derived columns do not include their messages with an id above
+    """Note each session in `sessions` whose derived columns do not cover its messages with an id above
     `after`."""
     for session_id in sessions:
         if writer.value(UNTOLD, session_id, after) is not None:
@@ -99,8 +99,8 @@ def note_outdated(writer: Writer, sessions: Iterable[str], after: int) -> None:
 def find_activity(
     reader: Reader, session_id: str, started_at: Any
 ) -> tuple[float | None, float | None, str | None]:
-    """Compute (last_active, last_person_at, preview) of a session from its messages. A value that is unknown
-    is None."""
+    """Compute (last_active, last_person_at, preview) of a session from its messages. An unknown value is
+    None."""
     first_prompt = reader.row(FIRST_SAID, session_id)
     newest = reader.value(LAST_MESSAGE, session_id)
     return (
@@ -111,9 +111,9 @@ def find_activity(
 
 
 def infer_relation(parent_end: tuple[Any, Any], started_at: Any) -> str | None:
-    """Infer the relation of a child that has no recorded relation, by the rule of the reference: from the end
-    of the parent (its time and reason, `parent_end`) and the start of the child. Return None if it cannot be
-    inferred."""
+    """Infer the relation of a child session to its parent, by the rule of the reference. Used if no relation
+    is recorded. `parent_end` is the parent's (end time, end reason), and `started_at` is the child's start.
+    Return None if the relation cannot be inferred."""
     ended_at, reason = parent_end
     if not clock.is_time(ended_at) or not clock.is_time(started_at) or started_at < ended_at:
         return None

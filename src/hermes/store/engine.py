@@ -37,7 +37,7 @@ class Secret(Protocol):
 
     @property
     def folded(self) -> Secret:
-        """The secret in the form in which tags are stored."""
+        """The secret with the normalisation that stored tags have (case folding and NFC)."""
 
     def remove_from_bytes(self, data: bytes) -> tuple[bytes, int]:
         """Return the data without the secret, and the number of occurrences."""
@@ -89,7 +89,7 @@ class Writer(Reader, Protocol):
     """True if this work runs a second time, because its first commit may have been lost."""
 
     def run(self, sql: LiteralString, *args: object) -> int:
-        """Run a change. Return the number of affected rows."""
+        """Run a statement that changes rows. Return the number of changed rows."""
 
     def insert(self, sql: LiteralString, *args: object) -> int:
         """Run an INSERT. Return the integer key of the new row."""
@@ -114,7 +114,8 @@ class Access(Protocol):
         """Run `work` in one transaction. The transaction is durable when this method returns.
 
         With `share`, the transaction can join a group commit with short writes of other threads; long work
-        passes `share=False`. With `repeatable`, `work` can safely run again after a lost commit.
+        passes `share=False`. If a commit is lost, `work` runs again, provided that `repeatable` is true;
+        otherwise an error is raised.
         """
 
     def share_deadline(self) -> AbstractContextManager[None]:
@@ -162,7 +163,7 @@ class Engine(Access, Protocol):
         """
 
     def sync(self) -> None:
-        """Wait until all writes so far are on disk, in whichever thread they were made."""
+        """Wait until all earlier writes of all threads are on disk."""
 
     def scoped(self, owners: tuple[str, ...]) -> Scoped:
         """Return access to the rows of these owners only. All other rows can be neither read nor written

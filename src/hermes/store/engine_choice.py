@@ -32,7 +32,7 @@ WAL_HINT = (
 
 
 def open_engine(path: Path, *, read_only: bool = False, durability: str = "full", **figures: Any) -> Engine:
-    """Open the store at `path`. `figures` are constants of the write path that `SessionDB` sets, such as the
+    """Open the store at `path`. `figures` are tuning values for writes that `SessionDB` passes, such as the
     number of retries.
 
     A store of another schema version can be opened only with `read_only`. A converted copy is then opened in
@@ -107,8 +107,8 @@ def is_store(path: Path) -> bool:
 
 
 def explain_open_failure(cause: str) -> str:
-    """Return a hint about an engine error with a known reason, as text in parentheses after a space. Return
-    an empty text for any other error."""
+    """Return a hint to append to the engine's error message `cause`: a space and a text in parentheses.
+    Return an empty text if the reason is not known."""
     return WAL_HINT if any(mark in cause.lower() for mark in WAL_MARKS) else ""
 
 

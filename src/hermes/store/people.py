@@ -1,4 +1,4 @@
-"""Principals, which are users of the store, and owners of sessions.
+"""Principals (the users of the store) and owners of sessions.
 
 The owner of a session is the local machine, one person on a platform, or a shared room. A principal can see
 only the sessions of its own person and of the room in which it writes. Titles are unique among the sessions
@@ -28,7 +28,7 @@ class Principal(NamedTuple):
     def person(self) -> str:
         """Return the owner of this person's private sessions, or "" if no person is known.
 
-        `LOCAL` is "" too, but here "" never means the local machine.
+        The result "" does not mean the local machine, although `LOCAL` has the same value.
         """
         return _join_owner(canonical_source(self.platform), "person", self.user) if self.user else ""
 

@@ -78,7 +78,7 @@ def _is_known_dead(record: dict[str, object]) -> bool:
     cannot be checked, so the result is False."""
     boot, same_host = record.get("boot"), record.get("host") == os.uname().nodename
     if boot is not None and boot != _read_boot_id():
-        return same_host  # this machine was rebooted since
+        return same_host  # the machine was rebooted after the record was written
     if boot is not None and record.get("namespace") != _read_pid_namespace():
         return False
     if boot is None and not same_host:
@@ -124,7 +124,7 @@ def find_start(pid: int) -> str | None:
 
 
 def list_descendants(pid: int) -> list[int]:
-    """Return the processes below a process, parents first."""
+    """Return the pids of all descendants of a process, parents first."""
     children: dict[int, list[int]] = {}
     for child, parent in _list_parents():
         children.setdefault(parent, []).append(child)

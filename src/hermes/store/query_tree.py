@@ -95,7 +95,8 @@ EVERYTHING = And(())
 
 
 def make_word(text: str, *, prefix: bool = False) -> Word | Literal | None:
-    """Return the leaf for a typed word without its star. None if nothing remains after folding."""
+    """Return the leaf for a typed word. With `prefix`, the word is the beginning of a longer word; its star is
+    not in `text`. Return None if nothing remains after folding."""
     terms, prefix_last, complete = make_query_terms(text, prefix=prefix)
     if terms:
         return Word(text, terms, prefix_last, None if complete else _squeeze(fold(text)))
@@ -115,7 +116,8 @@ def make_part(text: str) -> Word | Literal | Part | None:
     """Return the leaf for a text between two stars. None if nothing remains after folding.
 
     If the text has several tokens, the first one can be the end of a longer token, which the index does not
-    find. The index is therefore searched only for the other tokens, and the message text for the whole.
+    find. The index is therefore searched only for the other tokens. The message text is then searched for the
+    whole text.
     """
     folded = _squeeze(fold(text))
     spans = find_token_spans(folded)
@@ -324,7 +326,7 @@ def _is_short_prefix(leaf: Node) -> bool:
 
 
 def leave_to_text(tree: Node, is_dense: Callable[[Node], bool]) -> Node:
-    """Return the tree with short, frequent prefixes marked `by_text`. Nothing is marked unless another node
+    """Return the tree with short, frequent prefixes marked `by_text`. A prefix is marked only if another node
     narrows the search."""
     if not isinstance(tree, And) or all(_is_short_prefix(node) or not can_narrow(node) for node in tree.of):
         return tree
@@ -344,10 +346,11 @@ the terms cannot be looked up."""
 
 
 def fill_terms(tree: Node, look_up: LookUp) -> Node:
-    """Return the tree with the terms of each `Part` filled in, where that helps.
+    """Return the tree with the index terms of each `Part` filled in.
 
-    If too many terms contain a `Part`, it gets no terms and is checked on the text alone, provided that it is
-    under a `Not` or that another node of the same `And` narrows the search.
+    A `Part` that too many terms contain gets only some of them and is marked `cut`. It keeps no terms, and is
+    checked on the text alone, in two cases: it is under a `Not`, or another node of the same `And` narrows
+    the search.
     """
     match tree:
         case Part(piece=piece):

@@ -72,7 +72,7 @@ Order = Literal["relevance", "newest", "oldest"]
 
 
 class SearchRequest(NamedTuple):
-    """The messages that a search may return, how many of them, and their order."""
+    """A request for a search: the filter of messages, the number of results, and their order."""
 
     message_filter: MessageFilter
     limit: int
@@ -144,7 +144,7 @@ class Candidates(NamedTuple):
     """The number of messages that are not indexed yet, or are in no block yet. A few unindexed messages count
     as 0."""
     total: int = 0
-    """About the number of all messages."""
+    """The approximate number of all messages."""
 
 
 class SearchResults(list[dict[str, Any]]):
@@ -205,7 +205,7 @@ class Health(NamedTuple):
 
 
 class Repair(NamedTuple):
-    """The result of `repair`. With `check_only`, what `repair` would do."""
+    """The result of `repair`. With `check_only`, the expected result."""
 
     path: Path
     done: tuple[str, ...] = ()
@@ -312,12 +312,12 @@ class Imported(NamedTuple):
     left_out: Mapping[str, int] = MappingProxyType({})
     """Values that control behaviour and that an untrusted import left out, counted by name."""
     grown: Mapping[str, int] = MappingProxyType({})
-    """Existing sessions that got messages, and new branches, with the number of added messages."""
+    """Existing sessions that got messages, and new branches. The value is the number of added messages."""
     branched: Mapping[str, str] = MappingProxyType({})
-    """Sessions that diverged, with the branch that contains the messages of the import."""
+    """Sessions that diverged. The value is the new branch, which contains the messages of the import."""
     newer_here: Mapping[str, int] = MappingProxyType({})
-    """Sessions of which this store has all messages of the import and more, with the number of messages that
-    the import lacks."""
+    """Sessions for which this store has every imported message and more. The value is the number of messages
+    that the import lacks."""
     updated: tuple[str, ...] = ()
     """Existing sessions whose title, tags, end, rewinds or counters changed."""
     in_use: tuple[str, ...] = ()

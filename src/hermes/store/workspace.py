@@ -25,7 +25,7 @@ def find_workspace(directory: Path | str) -> Path:
     return start
 
 
-# A workspace is named by its path, or by the end of its path after either separator.
+# A filter names a workspace by its path, or by the end of its path after a slash or a backslash.
 IN_WORKSPACE = (
     "AND (? IS NULL OR workspace = ? OR workspace LIKE ? ESCAPE '!' OR workspace LIKE ? ESCAPE '!')"
 )
@@ -45,8 +45,8 @@ class WorkspaceName(NamedTuple):
         return (self.path, self.path, end and f"%/{end}", end and f"%\\{end}")
 
     def is_of(self, workspace: str | None) -> bool:
-        """Return whether the stored `workspace` is the one that is named. IN_WORKSPACE gives the same result
-        in SQL."""
+        """Return whether this name matches the stored path `workspace`. IN_WORKSPACE is the same test in
+        SQL."""
         ends = () if self.end is None else (f"/{self.end}".lower(), f"\\{self.end}".lower())
         return workspace is not None and (workspace == self.path or workspace.lower().endswith(ends))
 
@@ -57,15 +57,16 @@ class WorkspaceName(NamedTuple):
 
 
 def parse_workspace(named: Path | str | WorkspaceName | None) -> WorkspaceName:
-    """Return the workspace that `named` refers to. A relative name given as text matches the end of a path,
-    too."""
+    """Return the workspace that `named` refers to. A relative name in a `str` also matches the end of a
+    path."""
     if isinstance(named, WorkspaceName) or named is None:
         return named or WorkspaceName()
     parts = [part for part in str(named).replace("\\", "/").split("/") if part]
     is_end = isinstance(named, str) and not named.startswith("/") and not {".", "..", "~"}.intersection(parts)
     if not is_end:
         return WorkspaceName(str(find_workspace(named)))
-    # A name that is no folder here must not mean the repository that the person is in.
+    # If the name is not a folder below the current directory, `find_workspace` must not be called: it would
+    # return the repository of the current directory.
     return WorkspaceName(str(find_workspace(named) if Path(str(named)).exists() else named), "/".join(parts))
 
 

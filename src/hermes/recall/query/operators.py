@@ -30,10 +30,10 @@ PIECES = re.compile(r'"([^"]*)"|([^\s"]+)')
 
 QUOTATION_MARKS = "'`“”„‟‘’‚«»‹›"
 ENDINGS = frozenset(f"?!,？！؟…。，、；：{QUOTATION_MARKS}")
-"""Signs that end a sentence, a part of it or a quotation, also repeated: `really?!`."""
+"""Punctuation that ends a sentence, a clause or a quotation, even if it is repeated: `really?!`."""
 SINGLE_ENDINGS = frozenset(".;:")
-"""Signs that end a sentence or a part of it only if they are not repeated. In `std::` and `main..` they
-belong to the word. Three or more periods are an ellipsis, which does not."""
+"""Punctuation that ends a sentence or a clause only if it is not repeated. In `std::` and `main..` it belongs
+to the word. Three or more periods are an ellipsis and do not belong to the word."""
 BEGINNINGS = frozenset(f"¿¡{QUOTATION_MARKS}")
 BRACKETS = {"(": ")", "[": "]", "{": "}", "（": "）", "「": "」", "『": "』", "【": "】", "《": "》"}
 OPENING_OF = {closing: opening for opening, closing in BRACKETS.items()}
@@ -123,9 +123,8 @@ def _pair_parentheses(word: str) -> dict[int, int]:
 
 
 def _measure_ending(word: str, end: int) -> int:
-    """Return how many characters directly before `end` to remove, because they end a sentence, a part of it
-    or a quotation. 0 if there are none. The caller repeats this, because only one kind of sign is removed at
-    a time."""
+    """Return the number of punctuation characters directly before `end` that are not part of the word. Only
+    one kind of punctuation is measured, so the caller repeats the call until it returns 0."""
     last = word[end - 1]
     if last in ENDINGS:
         return 1

@@ -2,7 +2,7 @@
 
     *part*              a substring of a word, three or more letters
     (a OR b) c          groups; parentheses count at the edges of words only, so `foo(bar)` is text
-    source:cli          fields, which restrict the whole search wherever they stand; values may be quoted
+    source:cli          fields, which restrict the whole search wherever they are; values may be quoted
     title:"my plan"
 
 The fields are source, role, tool, title, model, workspace, kind, tag, before, after, on, has:error, has:tool,
@@ -44,7 +44,7 @@ FIELDS = frozenset((*CHOICES, *TEXTS, *DATES, "tag", "has", "is"))
 
 
 class Field(NamedTuple):
-    """A field that was understood, with its value as typed."""
+    """A recognised field, with its value as typed."""
 
     name: str
     value: str

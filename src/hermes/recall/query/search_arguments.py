@@ -61,9 +61,9 @@ def make_request(
 def exclude_hidden(message_filter: MessageFilter) -> MessageFilter:
     """Return the filter, changed so that it excludes hidden conversations.
 
-    Archived conversations are hidden unless the filter names the archive. Jobs and tool sessions are hidden
-    unless a source or kind is named. Subagent sessions are hidden unless a kind is named. In the trash, only
-    subagent sessions are hidden.
+    Archived conversations are hidden unless the filter sets `archived`. Jobs and tool sessions are hidden
+    unless the filter names a source or a kind. Subagent sessions are hidden unless it names a kind. In the
+    trash, only subagent sessions are hidden.
     """
     is_named = message_filter.sources is not None or message_filter.trashed
     hidden = ("child",) if is_named else ("child", "job", "tool")
@@ -75,8 +75,8 @@ def exclude_hidden(message_filter: MessageFilter) -> MessageFilter:
 
 
 def intersect_filters(first: MessageFilter, second: MessageFilter) -> MessageFilter:
-    """Return a filter that allows only what both filters allow, with one exception: if both name a tool, a
-    title, a model or a workspace, only that of `second` applies."""
+    """Return a filter that allows only the messages that both filters allow. There is one exception: if both
+    filters name a tool, a title, a model or a workspace, only that of `second` applies."""
     roles = _intersect(first.roles or None, second.roles or None)
     nobody = (roles is not None and not roles) or any(
         None not in flags and flags[0] != flags[1]

@@ -34,8 +34,8 @@ NEGATED = re.compile(r'(?<!\S)NOT\s+(?:"[^"]*"|\S+)')
 OPERATOR = re.compile(r"(?<!\S)(?:AND|OR|NOT)(?!\S)")
 QUESTION_MARK = re.compile(r"[?？؟](?=\s|$)|？")
 LEAST_WORDS, LEAST_ASKING = 6, 2
-"""The minimum number of words of a question and, if it has no question mark, the minimum number of them that
-form a question or are about talking."""
+"""The minimum number of words in a question, and the minimum number of stop words or words about talking in a
+question without a question mark."""
 SENTENCE = ".,;:!?…。，？！、；：\"'"
 """Punctuation that can surround a word without being part of it."""
 COMMAS = frozenset(",;!?，。、；：！？…")

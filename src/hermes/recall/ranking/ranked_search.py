@@ -63,7 +63,7 @@ LAST_ACTIVE = "SELECT coalesce(conversation_active, last_active, started_at) FRO
 
 
 class Ranked(NamedTuple):
-    """The result of one phrasing."""
+    """The result of the search for one phrasing of a question."""
 
     conversations: dict[str, Found]
     messages: list[tuple[float, RankedMessage]]
@@ -272,9 +272,9 @@ def _is_better(found: Found, other: Found) -> bool:
 
 
 def _select_best(reader: Reader, found: Iterable[Found], order: Order) -> list[Found]:
-    """Return the conversations to show, in the requested order. Of conversations without scores, the one
-    whose message has the latest time comes first. Of conversations with equal displayed scores, the one whose
-    message was stored last comes first."""
+    """Return the conversations to show, in the requested order. Conversations without scores are sorted by
+    the time of their message, latest first. Conversations whose displayed scores are equal are sorted by the
+    id of their message, highest first."""
     ordered = sorted(
         found,
         key=lambda candidate: (
@@ -302,9 +302,9 @@ def _to_time(timestamp: object) -> float:
 
 
 def _lower_scores(results: SearchResults) -> None:
-    """Cap each score at that of the row before it, so that scores never rise down the list. With several
-    phrasings, an exact match of one phrasing is listed before a near match of another, even if its score is
-    lower."""
+    """Lower each score to that of the row before it, if it is higher. With several phrasings, an exact match
+    of one phrasing is listed before a near match of another, even if its score is lower. Without this
+    correction, scores could rise down the list."""
     for before, row in pairwise(results):
         row["score"] = min(row["score"], before["score"])
 

@@ -105,8 +105,8 @@ def format_score(score: float) -> float:
 def _find_best_message(
     reader: Reader, block: RankedBlock, terms: Sequence[str], message_filter: MessageFilter
 ) -> Sequence[Any] | None:
-    """Return the message of a block that contains the most of the words; None if the filter allows none of
-    its messages. Other forms of a word count as well."""
+    """Return the message of a block that contains the most words of `terms`. Other forms of a word count as
+    well. Return None if the filter allows none of the messages."""
     best, most = None, -1.0
     for row in reader.rows(RANGE, block.session_id, block.first_id, block.last_id):
         _id, _session, role, at, *columns = row

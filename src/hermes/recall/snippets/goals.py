@@ -29,7 +29,7 @@ class Goal(NamedTuple):
 
     @property
     def is_caseless(self) -> bool:
-        """Whether no letter of the goal has an upper and a lower case."""
+        """Whether the script of the goal has no upper and lower case."""
         return not any(token.isascii() or token != token.upper() for token in (*self.tokens, self.needle))
 
 

@@ -116,8 +116,8 @@ def _compile_likely(goal: Goal) -> re.Pattern[str]:
 
 
 def _find_best_stretch(text: str, goals: Sequence[Goal]) -> int:
-    """Return the start of the stretch to examine. It is a little before the first match in that part of the
-    text which contains the most goals."""
+    """Return the start of the stretch to examine: a position shortly before the first match in the part of
+    the text that contains the most goals."""
     best, most, spent = 0, 0, 0
     # Stretches overlap by half, so that each cluster lies completely in at least one of them.
     for start in range(0, len(text), _ROOM // 2):

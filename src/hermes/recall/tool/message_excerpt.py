@@ -60,10 +60,11 @@ class MessageExcerpt(NamedTuple):
 def make_message_excerpt(
     row: Row, bounds: Bounds, clues: Sequence[str] | None = None, skip: int = 0
 ) -> MessageExcerpt:
-    """Make an excerpt from a row with the columns of `ROW`. If `clues` is given, the message is the match.
-    `clues` are pieces of its text; the excerpt is cut so that the first of them that occurs stays visible.
+    """Make an excerpt from a row with the columns of `ROW`.
 
-    `skip` is the number of characters to leave out at the beginning of a match.
+    Pass `clues` only for the match, which is the message that a search found. `clues` are pieces of its text.
+    The excerpt is cut so that the first clue that occurs stays visible. `skip` is the number of characters to
+    leave out at the beginning of the match.
     """
     message_id, role, stored, kind, calls, tool, at = row
     text, reasoning = read_text(decode(stored, kind)), 0

@@ -133,7 +133,7 @@ def neutralise_speech(text: str) -> str:
 
 
 def close_fence(text: str) -> str:
-    """Return the text. If it leaves a code block open, append the line that closes it."""
+    """Return the text. If a code block in it is not closed, the closing line is appended."""
     opened = ""
     for line in make_readable(text).split("\n"):
         found = _FENCE_LINE.fullmatch(line)
@@ -248,8 +248,8 @@ def _serialise(answer: dict[str, Any], room: int) -> str:
 
 
 def _compute_level(lengths: list[int], shares: list[int], room: int) -> float:
-    """Return the maximum length of a text per unit of its share (its weight); infinity if all texts fit into
-    `room`. Space that short texts leave unused is divided among the longer ones."""
+    """Return the maximum length of a text per unit of its share (its weight). Return infinity if all texts
+    fit into `room`. Space that short texts leave unused is divided among the longer ones."""
     left, weight = float(max(0, room)), sum(shares)
     for length, share in sorted(zip(lengths, shares, strict=True), key=lambda each: each[0] / each[1]):
         if length > left * share / weight:

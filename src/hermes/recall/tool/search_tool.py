@@ -127,7 +127,7 @@ def _discover(
     if rows.relaxed:
         notes.append("nothing matches the query exactly; these are the nearest")
     if rows.partial:
-        notes.append("no message holds the words of the query; they were found as parts of longer words")
+        notes.append("no message contains the words of the query; they were found as parts of longer words")
     if request.summarize and work is None:
         notes.append("there is no model to summarise with; these are the messages themselves")
     if request.summarize and work is not None:
@@ -198,7 +198,7 @@ def _scroll(store: RecallStore, request: ToolArguments) -> str:
         )
     answer = _start_answer(request)
     if window.segment.id != segment.id:
-        answer["notes"].append("the message stands in another segment of that conversation, shown here")
+        answer["notes"].append("the message is in another segment of that conversation, which is shown here")
     answer["session"] = _format_session(window.segment)
     answer["messages"] = [
         _format_message(excerpt, match=excerpt.id == request.around) for excerpt in window.messages
@@ -357,8 +357,8 @@ def _format_result(header: Row, scene: Scene, room: int) -> Row:
 
 
 def _insert_gaps(messages: list[Row], near: list[int]) -> list[Row]:
-    """Return the messages. Where messages between two of them are missing, insert an entry with the number of
-    missing messages."""
+    """Return the messages with an entry inserted wherever messages between two of them are left out. The
+    entry contains their number."""
     place = {message_id: number for number, message_id in enumerate(near)}
     lines: list[Row] = []
     for message in messages:

@@ -64,7 +64,7 @@ SCHEMA: dict[str, Any] = {
             },
             "cursor": {
                 "type": "integer",
-                "description": "Go on where an answer ended: its `next_cursor`, with the other arguments as before.",
+                "description": "Continue where an answer ended: its `next_cursor`, with the other arguments unchanged.",
             },
             "limit": {
                 "type": "integer",
@@ -75,7 +75,7 @@ SCHEMA: dict[str, Any] = {
             "role_filter": {
                 "type": "array",
                 "items": {"type": "string", "enum": list(ROLES)},
-                "description": "Find only what these said.",
+                "description": "Find only messages with these roles.",
             },
             "sort": {
                 "type": "string",
@@ -90,12 +90,12 @@ SCHEMA: dict[str, Any] = {
             },
             "before": {
                 "type": "string",
-                "description": "Said before this time; of a date, before it begins.",
+                "description": "Said before this time. A date means its beginning.",
             },
             "source": {
                 "type": "string",
                 "description": (
-                    "Only conversations from here: cli, telegram, … Scheduled and batch jobs and tool sessions are"
+                    "Only conversations of this source: cli, telegram, … Scheduled and batch jobs and tool sessions are"
                     " left out unless named here (cron, batch, tool)."
                 ),
             },
@@ -153,7 +153,7 @@ def parse_arguments(arguments: object) -> ToolArguments:
     mode = _choose_mode(filled, phrasings)
     unused = [key for key in filled if key not in USED[mode] and not (key == "query" and not phrasings)]
     if unused:
-        notes.append(f"to {mode}, these were not needed: {', '.join(unused)}")
+        notes.append(f"these arguments are not used to {mode}: {', '.join(unused)}")
     after, before = _parse_moment("after", filled.get("after")), _parse_moment("before", filled.get("before"))
     if after is not None and before is not None and after >= before:
         raise _make_error("the time in after must be earlier than the time in before")
@@ -192,15 +192,15 @@ def _parse_phrasings(value: object, notes: list[str]) -> tuple[str, ...]:
     cleaned = [replace_surrogates(phrasing).strip() for phrasing in several]
     kept = list(dict.fromkeys(phrasing for phrasing in cleaned if phrasing))
     if len(kept) > MOST_PHRASINGS:
-        notes.append(f"only the first {MOST_PHRASINGS} phrasings were looked for")
+        notes.append(f"only the first {MOST_PHRASINGS} phrasings were used")
     if any(len(phrasing) > LONGEST_QUERY for phrasing in kept[:MOST_PHRASINGS]):
-        notes.append(f"of each phrasing only the first {LONGEST_QUERY:,} characters were looked for")
+        notes.append(f"only the first {LONGEST_QUERY:,} characters of each phrasing were used")
     return tuple(phrasing[:LONGEST_QUERY] for phrasing in kept[:MOST_PHRASINGS])
 
 
 def _parse_moment(key: str, value: object) -> float | None:
-    """Return the epoch seconds of a time, or of the start of a day; None if the argument is missing. A time
-    without a UTC offset is local time."""
+    """Return the epoch seconds of a time, or of the start of a day. Return None if the argument is missing. A
+    time without a UTC offset is local time."""
     if value is None:
         return None
     try:
@@ -267,7 +267,7 @@ def _parse_integer(key: str, value: object) -> int:
 def _clamp(key: str, value: object, least: int, most: int, notes: list[str]) -> int:
     number = _parse_integer(key, value)
     if not least <= number <= most:
-        notes.append(f"{key} is from {least} to {most}")
+        notes.append(f"{key} must be from {least} to {most}")
     return max(least, min(most, number))
 
 

@@ -2,9 +2,9 @@
 
 A message is stored durably, and only once, before the gateway acknowledges it to the platform. The messages
 of one chat are processed one at a time, in order; chats are independent of each other. An entry records the
-lease epoch of the process that works on it, so that an entry interrupted by a crash is processed again. Of a
-finished entry only the ids are kept, to reject duplicates. The text is in the conversation, and the inbox
-must not keep it longer than the conversation exists.
+lease epoch of the process that works on it, so that an entry interrupted by a crash is processed again. A
+finished entry keeps only its ids, to reject duplicates. Its text is in the conversation. The inbox must not
+keep the text longer than the conversation exists.
 """
 
 from __future__ import annotations
@@ -164,16 +164,17 @@ class Inbox:
         return self._engine.write(work, repeatable=False)
 
     def find_key(self, platform: str, platform_message_id: str) -> str | None:
-        """Return the key of the chat in which a message was accepted. None if the inbox does not know the
-        message, or has forgotten it (`forget_done`)."""
+        """Return the session key of the chat in which a message was accepted. None if the message was never
+        accepted, or if `forget_done` has deleted its entry."""
         source, message = check_source(platform), require_text("platform_message_id", platform_message_id)
         with self._engine.read() as reader:
             key = reader.value(KEY_OF_MESSAGE, source, message)
         return None if key is None else str(key)
 
     def withdraw(self, session_key: str, platform_message_id: str, separator: str) -> int:
-        """Take back a message that is still queued, with its edited versions. The id of a version is the id
-        of the message, the separator and any suffix. Return the number of entries that were taken back."""
+        """Withdraw a message that is still queued, and its edited versions. The id of an edited version is
+        the id of the message, followed by `separator` and any suffix. Return the number of withdrawn
+        entries."""
         key, message = (
             require_text("session_key", session_key),
             require_text("platform_message_id", platform_message_id),
@@ -196,9 +197,9 @@ class Inbox:
         others: Iterable[int],
         lease_epoch: int | None = None,
     ) -> bool:
-        """Combine messages: replace the message of a claimed entry by `event`, which also includes the
-        messages of the queued entries `others`, and mark the others as done. Return False if the entry was
-        not claimed."""
+        """Combine a claimed entry with the queued entries `others`. `event` is the combined message and
+        replaces that of the claimed entry. The others are marked as done. Return False if the entry was not
+        claimed."""
         text, at, absorbed = encode_document("event", event), clock.now(), list(others)
         epoch = check_optional_integer("lease_epoch", lease_epoch)
 
@@ -234,8 +235,8 @@ class Inbox:
             return [_make_entry(row) for row in rows]
 
     def list_waiting_chats(self, after: int = 0, limit: int = 500) -> list[tuple[str, int]]:
-        """Return the session keys of chats with entries that are queued or in work, each with the id of its
-        oldest such entry. Only chats whose id is above `after` are returned, at most `limit`, by id."""
+        """Return (session key, id of the oldest entry) of each chat with entries that are queued or in work,
+        ordered by that id. Return at most `limit` chats, and only those whose id is above `after`."""
         with self._engine.read() as reader:
             return [(row[0], row[1]) for row in reader.rows(WAITING_CHATS, after, limit)]
 

@@ -86,8 +86,8 @@ class Leases:
 
         def work(writer: Writer) -> Lease:
             root = _find_settled_root(writer, lease.session_id)
-            # No row: the first session was deleted, and its lease with it. The conversation goes on under the
-            # same lease if nobody has taken it since.
+            # If there is no row, the first session was deleted together with its lease. The conversation
+            # continues under the same lease, unless another process has taken it.
             row = None if root is None else writer.row(HELD, root)
             ours = row is None or (row[0] == lease.epoch and row[1:5] == lease.holder)
             if root is None or not ours or _find_highest_epoch(writer, root) != lease.epoch:
@@ -177,15 +177,16 @@ def build_lease_lost(session_id: str | None) -> errors.HermesError:
 
 def hand_on_lease(writer: Writer, session_id: str, going: Collection[str]) -> None:
     """Move the lease of a conversation from its first session, which is about to be deleted, to the
-    continuation. Nothing moves if the continuation is in `going`, the sessions that are deleted too."""
+    continuation. `going` lists all sessions that are about to be deleted. If it contains the continuation,
+    nothing moves."""
     following = writer.value(FOLLOWING, session_id)
     if following is not None and following not in going:
         writer.run(MOVE, following, session_id)
 
 
 def _find_settled_root(writer: Writer, session_id: str) -> str | None:
-    """Apply the latest changes of other programs to derived columns, and return the root of the session's
-    conversation; None if the session does not exist."""
+    """Bring the derived columns up to date, and return the root of the session's conversation. Return None if
+    the session does not exist."""
     derived.settle(writer)
     root = writer.value(ROOT, session_id)
     return None if root is None else str(root)

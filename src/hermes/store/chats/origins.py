@@ -53,7 +53,8 @@ class Chat(NamedTuple):
 
     @classmethod
     def of(cls, platform: str, chat_type: str, *parts: str | int | None) -> Chat:
-        """Return the chat as it is stored: parts are text, and a missing part is empty."""
+        """Create a chat as it is stored. `parts` are the chat id, the thread id and the participant. Numbers
+        become text, and None becomes an empty text."""
         named = zip(("chat_id", "thread_id", "participant"), parts, strict=True)
         texts = (check_optional_id(name, part) or "" for name, part in named)
         return cls(check_new_source(platform, "platform"), require_text("chat_type", chat_type), *texts)
@@ -100,7 +101,7 @@ def find_last_used(reader: Reader, chat: Chat, session_key: str | None) -> str |
 
 
 class _Candidate(NamedTuple):
-    """The live session of a conversation. The chat may have been in that conversation."""
+    """A session that the chat may have used: the live session of a conversation."""
 
     session_id: str
     active: Any
@@ -109,7 +110,7 @@ class _Candidate(NamedTuple):
     end_reason: str | None
     trashed_at: float | None
     reset_at: Any
-    """The time at which a reset replaced this session by another. None if that did not happen."""
+    """The time at which a reset replaced this session by another. None if no reset did so."""
 
     @property
     def was_reset(self) -> bool:

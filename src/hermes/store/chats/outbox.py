@@ -2,8 +2,8 @@
 
 The entries of one chat are delivered one at a time, in order. An entry records the process that delivers it,
 so that entries interrupted by a crash can be found. Such an entry is delivered again only if a duplicate
-cannot become visible; otherwise its state becomes `unknown`. Of a delivered entry only the ids are kept. The
-text is in the conversation, and the outbox must not keep it longer than the conversation exists.
+cannot become visible; otherwise its state becomes `unknown`. A delivered entry keeps only its ids. Its text
+is in the conversation. The outbox must not keep the text longer than the conversation exists.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from hermes.store.sessions.sessions import check_new_source, check_source
 ATTEMPTS = "attempts"
 """Key in the stored payload that counts failed attempts."""
 ELSEWHERE_S = 10 * clock.MINUTE
-"""How long a delivery by a process on another host counts as in progress. This host cannot check whether that
-process is running."""
+"""The seconds for which a delivery by a process on another host counts as in progress. This host cannot check
+whether that process is running."""
 
 ENTRIES = """SELECT id, session_key, session_id, platform, idempotency_key, payload_json, state, epoch,
     platform_message_id, error, created_at, changed_at FROM outbox"""
@@ -78,7 +78,7 @@ DROP = """UPDATE outbox SET state = 'failed', error = ?, payload_json = '{}', ch
     WHERE session_key = ? AND state <> 'sent' AND state = 'queued' RETURNING idempotency_key"""
 PAYLOAD = "SELECT payload_json FROM outbox WHERE id = ?"
 COUNT_ATTEMPT = "UPDATE outbox SET payload_json = ? WHERE id = ?"
-# Entries that are not delivered, for operators. An entry without a payload was stopped by the person.
+# Undelivered entries, for operators. Entries that `drop_queued` gave up have no payload and are left out.
 OPEN = " ".join(
     (ENTRIES, "WHERE state <> 'sent' AND payload_json <> '{}' AND (? IS NULL OR state = ?) ORDER BY id")
 )
@@ -106,13 +106,13 @@ class OutboxEntry(NamedTuple):
     created_at: float
     changed_at: float
     attempts: int = 0
-    """How often the entry was sent in vain."""
+    """The number of failed attempts to send the entry."""
 
 
 class WaitingChat(NamedTuple):
     session_key: str
     oldest: int
-    """The id of the oldest entry that waits."""
+    """The id of the oldest entry that is queued or being sent."""
 
 
 class Outbox:
@@ -187,8 +187,8 @@ class Outbox:
 
     def mark_failed(self, entry_id: int, error: str, retry: bool) -> bool:
         """Record that an entry was not delivered. With `retry`, it is queued again at its old position;
-        otherwise it is given up. Return False if this process is not sending the entry; nothing is then
-        changed."""
+        otherwise its state becomes `failed`. If this process is not sending the entry, change nothing and
+        return False."""
         why = require_text("error", error)[:LONGEST_ERROR]
         values = ("queued" if retry else "failed", why, clock.now(), entry_id, _identify_sender())
 
@@ -203,9 +203,9 @@ class Outbox:
         return self._engine.write(work)
 
     def mark_doubtful(self, entry_id: int) -> bool:
-        """Set the state of an entry to `unknown`, because the platform did not respond. Return False if this
-        process is not sending the entry; nothing is then changed."""
-        values = ("unknown", "no answer came", clock.now(), entry_id, _identify_sender())
+        """Set the state of an entry to `unknown`, because the platform did not respond. If this process is
+        not sending the entry, change nothing and return False."""
+        values = ("unknown", "the platform did not answer", clock.now(), entry_id, _identify_sender())
         return self._engine.write(lambda writer: writer.run(NOT_SENT, *values) > 0 or writer.repeating)
 
     def recover_after_crash(
@@ -244,13 +244,14 @@ class Outbox:
             return [_make_entry(row) for row in rows]
 
     def list_unknown(self, session_key: str) -> list[OutboxEntry]:
-        """Return the entries of a chat of which it is unknown whether they were delivered, oldest first."""
+        """Return the entries of a chat whose state is `unknown`, oldest first."""
         key = require_text("session_key", session_key)
         with self._engine.read() as reader:
             return [_make_entry(row) for row in reader.rows(UNKNOWN, key)]
 
     def drop_queued(self, session_key: str, error: str) -> list[str]:
-        """Give up the entries of a chat that are not being sent. Return their idempotency keys."""
+        """Give up the queued entries of a chat: set their state to `failed` and delete their text. Return
+        their idempotency keys."""
         key, why = require_text("session_key", session_key), require_text("error", error)[:LONGEST_ERROR]
         dropped: set[str] = set()
 
@@ -261,8 +262,9 @@ class Outbox:
         return self._engine.write(work)
 
     def list_waiting_chats(self, platform: str, after: int = 0, limit: int = 500) -> list[WaitingChat]:
-        """Return the chats of a platform with entries that are queued or being sent, by the id of their
-        oldest such entry. Only chats whose id is above `after` are returned, at most `limit`."""
+        """Return the chats of a platform that have entries that are queued or being sent. The chats are
+        ordered by their oldest such entry. Return at most `limit` chats, and only those whose oldest entry
+        has an id above `after`."""
         with self._engine.read() as reader:
             return [WaitingChat._make(row) for row in reader.rows(WAITING_CHATS, platform, after, limit)]
 
@@ -277,17 +279,18 @@ class Outbox:
             return {str(state): int(count) for state, count in reader.rows(COUNT_BY_STATE)}
 
     def list_open(self, state: str | None = None) -> list[OutboxEntry]:
-        """Return the entries that are not delivered, or those in the state `state`, oldest first."""
+        """Return the undelivered entries, oldest first. With `state`, return only the entries in that state.
+        Entries that `drop_queued` gave up are left out."""
         with self._engine.read() as reader:
             return [_make_entry(row) for row in reader.rows(OPEN, state, state)]
 
     def requeue(self, entry_id: int) -> bool:
-        """Queue an entry again that was given up, or whose delivery is unknown."""
+        """Queue an entry again whose state is `failed` or `unknown`. Return False for any other entry."""
         values = (clock.now(), entry_id)
         return self._engine.write(lambda writer: writer.run(REQUEUE, *values) > 0 or writer.repeating)
 
     def drop(self, entry_id: int) -> bool:
-        """Give an entry up and delete its text. Return False if it is being sent or was sent."""
+        """Give up an entry and delete its text. Return False if the entry is being sent or was sent."""
         values = (DROPPED, clock.now(), entry_id)
         return self._engine.write(lambda writer: writer.run(DROP_ONE, *values) > 0 or writer.repeating)
 

@@ -107,7 +107,7 @@ class Route(NamedTuple):
 
 
 class ChatClock(NamedTuple):
-    """The time of the last message of a person in a chat."""
+    """The time of the last message that a person wrote in a chat."""
 
     session_key: str
     platform: str
@@ -145,7 +145,7 @@ class Routing:
                 for sql in REKEY:
                     writer.run(sql, key, known_key)
             other = writer.row(CHAT_OF, key)
-            # Reusing the key would answer one chat in the session of another.
+            # If two chats had the same key, one chat would be answered in the session of the other.
             if other is not None and tuple(other) != chat:
                 raise errors.make_error(
                     errors.InvalidArgument, f"the session key {key!r} belongs to another chat"
@@ -180,7 +180,7 @@ class Routing:
         thread_id: str | int | None = "",
         participant: str | int | None = "",
     ) -> Route | None:
-        """Return the route of a chat whose session key is not known; None if there is none."""
+        """Return the route of a chat whose session key is not known, or None if there is none."""
         chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
         with self._engine.read() as reader:
             return _make_optional_route(reader.row(BY_CHAT, *chat))
@@ -192,8 +192,8 @@ class Routing:
         thread_id: str | int | None = None,
         participant: str | int | None = None,
     ) -> Route | None:
-        """Return the route of the chat that a message was delivered to. If several participants have a route
-        there, the route of `participant` is returned, or None if `participant` has none."""
+        """Return the route of a chat, found by the platform's ids. If several participants of the chat have
+        routes, return that of `participant`, or None if `participant` has none."""
         thread, person = (
             check_optional_id("thread_id", thread_id),
             check_optional_id("participant", participant),
@@ -219,7 +219,8 @@ class Routing:
             return [_require_route(row) for row in reader.rows(SINCE, since, since)]
 
     def list_clocks(self) -> list[ChatClock]:
-        """Return the time of the last message of a person in each chat, for the reset policy."""
+        """Return, for each chat, the time of the last message that a person wrote. The reset policy uses
+        it."""
         with self._engine.read(settled=True) as reader:
             return [ChatClock._make(row) for row in reader.rows(CLOCKS)]
 
@@ -292,7 +293,7 @@ class Routing:
         return self._engine.write(work)
 
     def change_chat_id(self, platform: str, chat_id: str, new_chat_id: str) -> list[str]:
-        """Give a chat another id, because its platform did so. Return the keys of the routes that changed.
+        """Record that the platform changed the id of a chat. Return the keys of the routes that changed.
 
         The keys stay the same. The conversations that everybody in the chat shares now belong to the chat
         with the new id. If a chat with the new id already has a conversation with messages, it keeps that
@@ -358,8 +359,8 @@ class Routing:
         *,
         session_key: str | None = None,
     ) -> str | None:
-        """Find the session of a chat from the origins of sessions (the chats that they were created for), for
-        a chat whose route was lost.
+        """Find the session of a chat whose route was lost. The session is found by its origin, which is the
+        chat that it was created for.
 
         An open session is preferred to an ended one, then the most recently used one. Sessions last used
         before the chat's last reset are ignored. If no session remains, return None; the caller then starts a
@@ -371,8 +372,9 @@ class Routing:
 
 
 def move_chats_back(writer: Writer, session_id: str, going: Collection[str]) -> None:
-    """Route the chats of a session that is about to be deleted to the session before it in the conversation.
-    Nothing changes if that session is deleted too, that is, if it is in `going`."""
+    """Route the chats of a session that is about to be deleted to the previous session of the conversation.
+    `going` lists all sessions that are about to be deleted. If it contains the previous session, nothing
+    changes."""
     before = writer.value(CONTINUES, session_id)
     if before is not None and before not in going:
         writer.run(POINT_BACK, before, session_id)
@@ -419,7 +421,7 @@ def _locate_session(reader: Reader, session_key: str) -> tuple[str | None, bool]
         return None, True
     live = find_tip(reader, routed)
     if trashed_at is not None or not reader.value(LIVING, live):
-        return None, False  # the session can be restored from the trash, and its chat with it
+        return None, False  # the route is kept: a restore from the trash makes it valid again
     return live, live != routed
 
 

@@ -84,7 +84,7 @@ BINDING = "SELECT * FROM telegram_dm_topic_bindings WHERE chat_id = ? AND thread
 WHERE_BOUND = "SELECT chat_id, thread_id FROM telegram_dm_topic_bindings WHERE session_id = ?"
 BOUND_ROOTS = """SELECT s.root_id FROM telegram_dm_topic_bindings b JOIN sessions s ON s.id = b.session_id"""
 UNBIND_SESSION = "DELETE FROM telegram_dm_topic_bindings WHERE session_id = ?"
-# One row per conversation, as in lists. A conversation is linked if any of its sessions is.
+# One row per conversation, as in lists. A conversation is linked to a topic if any of its sessions is.
 OF_USER = """SELECT id, root_id FROM sessions
     WHERE listed = 1 AND source = 'telegram' AND user_id = ? AND trashed_at IS NULL
     ORDER BY conversation_active DESC NULLS LAST, started_at DESC, id DESC"""
@@ -236,7 +236,7 @@ def create_tables(writer: Writer) -> None:
 
 
 def _make_binding(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a conversation with the values of its live session, as in `list_rich`."""
+    """Return the row of a conversation with the values of its live session, as in a list of sessions."""
     row = project_tip(reader, row)
     row["preview"] = row["preview"] or ""
     if row["last_active"] is None:

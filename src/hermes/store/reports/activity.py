@@ -54,8 +54,8 @@ EMPLOYER = """SELECT p.root_id FROM sessions s JOIN sessions p ON p.id = s.paren
 NAMES = """SELECT title, preview, source FROM sessions WHERE root_id = ? AND trashed_at IS NULL
     ORDER BY started_at DESC, id DESC"""
 
-# A subquery instead of a join, so that a short window is found by its sessions, however many messages there
-# are.
+# With a subquery instead of a join, the messages of a short window are looked up by session. The time does
+# not depend on the number of messages in the store.
 SAID_IN_WINDOW = " ".join(("FROM messages m WHERE m.active = 1 AND m.session_id IN (", IDS, ")"))
 ROLES = " ".join(
     (

@@ -2,8 +2,9 @@
 
 The columns contain the total cost of a session, including auxiliary calls (titles, summaries). The rows add
 the model and the purpose. A caller that uses only `update_token_counts` writes no rows. If the columns
-contain more than the sum of the rows, the difference is attributed to the session's own model, at the
-session's start. A value that a provider did not report is NULL in the row and counts as zero in the sums.
+contain more than the sum of the rows, reports attribute the difference to the session's own model and to the
+session's start time. A value that a provider did not report is NULL in the row and counts as zero in the
+sums.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ COLUMNS_IN_WINDOW = " ".join(
              OR reasoning_tokens <> 0 OR api_call_count <> 0 OR estimated_cost_usd <> 0 OR actual_cost_usd <> 0)""",
     )
 )
-# What the calls for one owner used since a time, in the order of `Spending`. Conversations in the trash are
-# included.
+# The usage of the calls for one owner since a time, in the order of `Spending`. Conversations in the trash
+# are included.
 SPENT = """SELECT count(*), coalesce(sum(coalesce(u.input_tokens, 0) + coalesce(u.output_tokens, 0)
         + coalesce(u.cache_read_tokens, 0) + coalesce(u.cache_write_tokens, 0)), 0),
     coalesce(sum(coalesce(u.actual_cost_usd, u.estimated_cost_usd, 0.0)), 0.0)
@@ -164,7 +165,7 @@ class UsageTotals(NamedTuple):
 
 
 class Spending(NamedTuple):
-    """What the model calls for one person or room used, including titles, summaries and subagents."""
+    """The usage of the model calls for one person or room, including titles, summaries and subagents."""
 
     calls: int = 0
     tokens: int = 0
@@ -186,7 +187,7 @@ class UsageRecords:
         call_id: list[int] = []
 
         def work(writer: Writer) -> int:
-            # The same id with the same values identifies our own row.
+            # On a repeat, a row with the same id and values is the row that the first attempt wrote.
             if writer.repeating and call_id and writer.row(RECORDED, call_id[-1]) == row:
                 return call_id[-1]
             if not writer.value(LIVE, session_id):
@@ -213,7 +214,7 @@ class UsageRecords:
             return _make_totals(line for member in listed for line in _read_lines(reader, member))
 
     def sum_of_owner(self, owner: str, since: float) -> Spending:
-        """Return what all conversations of a person or a room used, for calls at or after `since`."""
+        """Return the usage of all conversations of a person or a room, for calls at or after `since`."""
         owner, start = require_text("owner", owner), check_time("since", since)
         with self._engine.read() as reader:
             row = reader.row(SPENT, owner, start)

@@ -47,8 +47,8 @@ KEEP_TAGS = """INSERT INTO tags (session_id, tag) SELECT s.id, t.tag FROM tags t
 LEAVE_CHILDREN = "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?"
 UNROUTE = "DELETE FROM routing WHERE session_id = ?"
 UNSEND = "DELETE FROM outbox WHERE session_id = ?"
-# A queued entry is not yet part of the session and will be processed in another. A done entry contains only
-# its id.
+# A queued entry is not yet part of the session and will be processed in another session. A done entry
+# contains only its ids.
 UNRECEIVE = "DELETE FROM inbox WHERE session_id = ? AND state <> 'done' AND state <> 'queued'"
 UNLEASE = "DELETE FROM leases WHERE conversation_id = ?"
 # The title and the continuations that the trash stored for a restore.
@@ -57,18 +57,19 @@ FORGET_NEXT = "DELETE FROM state_meta WHERE key = 'trashed_next:' || ?"
 FORGET_MERGE = "DELETE FROM state_meta WHERE key = 'merged:' || ?"
 DELETE = "DELETE FROM sessions WHERE id = ?"
 
-# A conversation is found by its first session. It is deleted as a whole with its subagents, which are not
-# listed. The trash has a retention time of its own.
+# Selects each conversation by its first session. Subagents are not selected (listed = 0), because they are
+# deleted with their conversation.
 UNUSED = """SELECT id FROM sessions WHERE root_id = id AND listed = 1 AND coalesce(conversation_active, started_at) <= ?
     AND (? IS NULL OR source = ?) ORDER BY conversation_active NULLS FIRST, id"""
-# For a session that maintenance closed, the age is counted from that time, because the session could not be
-# pruned before.
+# For a session that maintenance closed, the age counts from the time of closing, because the session could
+# not be pruned before.
 IS_UNUSED = """SELECT 1 FROM sessions WHERE id = ?1 AND root_id = id AND coalesce(conversation_active, started_at) <= ?2
     AND NOT EXISTS (SELECT 1 FROM sessions m WHERE m.root_id = ?1
         AND m.end_reason IN ('orphaned', 'orphaned_compression') AND m.ended_at > ?2
         AND CAST(m.ended_at AS DOUBLE PRECISION) = m.ended_at)"""
 ENDED_SINCE = "SELECT 1 FROM sessions WHERE root_id = ? AND ended_at > ? LIMIT 1"
 OPEN_IN_TERMINAL = "SELECT process FROM sessions WHERE root_id = ? AND ended_at IS NULL AND source = 'cli'"
+# Conversations in the trash are kept, because the trash has its own retention time.
 KEPT = """SELECT 1 FROM sessions m LEFT JOIN routing t ON t.session_id = m.id WHERE m.root_id = ?
     AND (m.ended_at IS NULL OR m.pinned_at IS NOT NULL OR m.trashed_at IS NOT NULL OR t.session_id IS NOT NULL)"""
 LEASED = "SELECT 1 FROM leases WHERE conversation_id = ? AND expires_at > ?"
@@ -339,8 +340,8 @@ def _find_unit(
 
 
 def _is_kept(reader: Reader, root: str, linked: Collection[str]) -> bool:
-    """Return whether a conversation is kept whatever its age, because it is pinned, open, bound to a chat or
-    leased."""
+    """Return whether a conversation is kept whatever its age, because it is pinned, open, in the trash, bound
+    to a chat or leased."""
     return root in linked or bool(reader.value(KEPT, root) or reader.value(LEASED, root, clock.now()))
 
 
@@ -375,8 +376,8 @@ def make_batches(sizes: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
 
 
 def compute_cutoff(days: object) -> float:
-    """Return the time up to which unused data is deleted: `days` ago. For 0 days it is infinite, so that even
-    times in the future are included."""
+    """Return the cutoff time: data that was last used at or before it is deleted. The cutoff is `days` ago.
+    For 0 days it is infinite, so that even times in the future are included."""
     if isinstance(days, bool) or not isinstance(days, int | float) or not days >= 0:
         raise errors.make_error(
             errors.InvalidArgument, f"older_than_days must be a number of 0 or more, got {days!r:.40}"

@@ -34,8 +34,7 @@ class Maintenance:
         trash_days: float = KEPT_DAYS,
         thin_days: float | None = None,
     ) -> dict[str, Any]:
-        """Run the maintenance if it is due. Never raise an exception: `error` in the result describes a
-        failure.
+        """Run the maintenance if it is due. Failures are not raised: `error` in the result describes them.
 
         Old tool output is thinned only if `thin_days` is given. A session that is open when the maintenance
         starts is not deleted. If the maintenance closes a session, its retention time begins then.
@@ -76,15 +75,15 @@ class Maintenance:
 
     def _claim_run(self, interval: float) -> bool:
         """Return whether this process should run the maintenance now. The check and the record of the run are
-        one transaction, so that only one process runs it."""
+        one transaction, so that only one process runs the maintenance."""
         stamps: list[str] = []
 
         def work(writer: Writer) -> bool:
             last = writer.value(meta.GET, LAST_RUN)
             if writer.repeating and last in stamps:
                 return True
-            # Read the clock under the lock. An earlier time would make the stamp of another process look like
-            # the future.
+            # Read the clock under the lock. If it were read earlier, the time that another process has just
+            # recorded could seem to be in the future.
             now = clock.now()
             if 0 <= now - _parse_time(last) < interval:
                 return False

@@ -40,10 +40,11 @@ WORD_RUN = re.compile(r"[^\W_]+(?: [^\W_]+)*")
 WORD = re.compile(r"[^\W_]+")
 ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 SHORTEST_RUN, LONGEST_RUN = 16, 60
-"""A run of words is used only if it has at least `SHORTEST_RUN` characters, and is cut to `LONGEST_RUN`."""
+"""The minimum and maximum length of a run of words, in characters. Shorter runs are not used. Longer runs are
+cut to `LONGEST_RUN`."""
 WORD_HEAD = 10
-"""Texts are looked up by this many first characters, and are then compared in full. A single word is used
-only if it has at least this length."""
+"""The number of characters of a text's beginning that are used to look it up. The whole text is compared
+afterwards. A single word is used only if it has at least this length."""
 
 KEY = "purging:"
 NOTES = "SELECT key, value FROM state_meta WHERE key >= 'purging:' AND key < 'purging;' ORDER BY key"
@@ -119,8 +120,8 @@ class Purge:
     # ---------------------------------------------------------------- after the deletion, repeated until done
 
     def finish(self, named: Collection[str] = ()) -> None:
-        """Do the work of all notes. Also remove from the store's copies those sessions of `named` that were
-        deleted without a note.
+        """Do the work of all notes. Sessions in `named` that were deleted without a note are also removed from
+        the copies of the store.
 
         If some work cannot be done yet, raise StoreBusy after doing the rest. The notes are then kept.
         """
@@ -129,7 +130,7 @@ class Purge:
             deleted: dict[str, Fingerprint | None] = {
                 session_id: marks
                 for session_id, marks in _merge_sessions(notes.values()).items()
-                # A session that matches its fingerprint was restored.
+                # A session that matches its fingerprint was restored, so it must not be erased.
                 if not marks.is_proof_of(self._engine.fingerprint(reader, session_id))
             }
             deleted |= {
@@ -160,7 +161,7 @@ class Purge:
         try:
             for session_id in session_ids:
                 Spool(self._engine.path).erase(session_id, wait=WAIT_S)
-        except errors.StoreBusy as problem:  # raised when all else is done
+        except errors.StoreBusy as problem:  # `finish` raises it after the other work
             return problem
         return None
 

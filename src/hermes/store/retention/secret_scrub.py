@@ -112,6 +112,6 @@ def _list_files(folder: Path, *, tidy: bool) -> Iterator[Path]:
 
 
 def _read_state(file: Path) -> tuple[int, int, int]:
-    """Return the inode, size and modification time. One of them changes when the file is written."""
+    """Return the inode, size and modification time. A write to the file changes at least one of them."""
     status = file.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns

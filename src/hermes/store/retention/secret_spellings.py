@@ -46,7 +46,7 @@ class Spellings:
 
     @cached_property
     def folded(self) -> Spellings:
-        """The secret in the form in which tags are stored."""
+        """The secret with the normalisation that stored tags have (case folding and NFC)."""
         small = normalize("NFC", self._secret.casefold())
         return self if small == self._secret else Spellings(small)
 
@@ -91,7 +91,7 @@ class Spellings:
                 lines[at], replaced = self._remove_from_json(line)
                 count += replaced
         text = "\n".join(lines)
-        while self._is_in(text):  # repeat: the remaining text can form the secret again
+        while self._is_in(text):  # repeat, because a removal can join two parts to the secret again
             for pattern in self._in_text:
                 text, replaced = pattern.subn(INSTEAD, text)
                 count += replaced
@@ -139,11 +139,11 @@ def _check_secret(secret: object) -> str:
     if len(text) < SHORTEST:
         raise errors.make_error(
             errors.InvalidArgument,
-            f"a secret must have at least {SHORTEST} characters, so that it matches no other text",
+            f"a secret must have at least {SHORTEST} characters, because fewer could match other text",
         )
     if len(set(text)) == 1:
         raise errors.make_error(
-            errors.InvalidArgument, "a secret must not be one repeated character; that is a mask"
+            errors.InvalidArgument, "a secret must not be one repeated character, which looks like a mask"
         )
     if text in INSTEAD:
         raise errors.make_error(

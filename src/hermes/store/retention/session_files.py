@@ -42,7 +42,7 @@ def remove_files(engine: Access, folder: Path, session_ids: Collection[str]) -> 
 
 
 def _is_of_other_session(engine: Access, name: str) -> bool:
-    """Return whether the file belongs to another session, which exists.
+    """Return whether the file `name` belongs to another session that exists.
 
     For example, `session_a.json` can be the file of the session `a` or of the session `session_a`.
     """
@@ -60,7 +60,7 @@ def remove_saved(folder: Path, names: Iterable[str]) -> None:
 
 
 def find_saved(folder: Path, session_ids: Collection[str]) -> list[str]:
-    """Return the file names of the saved conversations that name one of these session ids as their own.
+    """Return the file names of the saved conversations whose session id is one of `session_ids`.
 
     Other files are left out, even if they contain the same words, because the words can come from another
     conversation.
@@ -82,8 +82,8 @@ def _read_session_id(file: Path) -> str | None:
 
 
 def _is_dump_of(engine: Access, name: str, session_ids: Collection[str]) -> bool:
-    """Return whether the request dump `name` belongs to one of the deleted `session_ids`. If the name fits
-    several known ids, the longest one counts."""
+    """Return whether the request dump `name` belongs to one of the deleted `session_ids`. If the name matches
+    several known ids, the file belongs to the longest of them."""
     rest = name.removeprefix("request_dump_")
     while "_" in rest:
         rest = rest.rpartition("_")[0]

@@ -29,8 +29,9 @@ UNUSED = """SELECT id FROM sessions WHERE root_id = id AND coalesce(conversation
 KEPT = (
     "SELECT 1 FROM sessions WHERE root_id = ? AND (pinned_at IS NOT NULL OR trashed_at IS NOT NULL) LIMIT 1"
 )
-# octet_length, because structured content begins with a NUL, at which `length` stops. It reads only the size.
-# The size of attachments is added: they are deleted with the content, unless another message refers to them.
+# `octet_length` is used because `length` stops at the NUL with which structured content begins. It reads only
+# the size, not the text. The size of attachments is added, because they are deleted with the content unless
+# another message refers to them.
 LARGE = """SELECT id, size FROM (
         SELECT m.id, octet_length(m.content) + coalesce((SELECT sum(b.size) FROM blob_refs r
             JOIN blobs b ON b.hash = r.hash WHERE r.message_id = m.id), 0) AS size

@@ -87,7 +87,7 @@ class Trash:
                 return list(went)
             derived.settle(writer)
             at = now
-            while writer.value(ANY_AT, at):  # a unique time, because it identifies the group
+            while writer.value(ANY_AT, at):  # the time must be unique, because it identifies the group
                 at = nextafter(at, inf)
             going = [session_id] if segment else list_with_subagents(writer, session_id)
             went[:] = [member for member in going if writer.value(LIVE, member)]
@@ -206,8 +206,8 @@ def _list_group(reader: Reader, at: float) -> list[str]:
 
 
 def _select_still_trashed(thrown: list[tuple[float, list[str]]]) -> Units:
-    """Return a function for `remove_units`. It selects those of the sessions that are still in the trash when
-    the deleting transaction runs."""
+    """Return a function for `remove_units`. Inside the deleting transaction, the function selects the
+    sessions of `thrown` that are still in the trash."""
 
     def units(writer: Writer) -> Iterator[list[str]]:
         for at, members in thrown:

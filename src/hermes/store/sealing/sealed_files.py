@@ -145,7 +145,7 @@ class SealedFiles:
             _append_data(file, _seal_line(key, data[: header.length], content), whole_lines=True)
 
     def _seal_log(self, key: bytes, file: Path) -> bytes:
-        """Return the content of a plain log in the sealed format. The present content becomes the first
+        """Return the content of a plain log in the sealed format. The existing content becomes the first
         entry."""
         head = _make_head(key, self.find_name(file) or file.name, "log")
         content = file.read_bytes()
@@ -177,7 +177,7 @@ class SealedFiles:
         else:
             replace_file(file, _seal_content(key, name, content))
         return Sealing(
-            True, None if header.name == name else f"was sealed as {header.name}; now it belongs here"
+            True, None if header.name == name else f"was sealed as {header.name}; now sealed for this path"
         )
 
     def open_in_place(self, file: Path) -> bool:
@@ -330,7 +330,7 @@ def _append_data(file: Path, data: bytes, *, whole_lines: bool = False) -> None:
 
 def _replace_and_wipe(file: Path, data: bytes) -> str | None:
     """Replace the content of a file, and overwrite the old content with zeros. If the old file has another
-    hard link, it is not overwritten, and a note about it is returned; otherwise None."""
+    hard link, do not overwrite it and return a note for the person. Otherwise return None."""
     home.tighten(str(file), home.PRIVATE_FILE)
     with file.open("r+b", buffering=0) as old:
         replace_file(file, data)
@@ -338,8 +338,8 @@ def _replace_and_wipe(file: Path, data: bytes) -> str | None:
 
 
 def wipe(descriptor: int, *, start: int = 0) -> bool:
-    """Overwrite a file with zeros after its last name was removed. If the file still has a name, change
-    nothing and return False."""
+    """Overwrite an open file with zeros after its last hard link was removed. If the file still has a hard
+    link, change nothing and return False."""
     status = os.fstat(descriptor)
     if status.st_nlink:
         return False

@@ -33,8 +33,8 @@ class Attachment(NamedTuple):
 
 
 def encode(content: object) -> tuple[Any, str, Iterable[Attachment]]:
-    """Encode the content of a message. Return (column value, content_kind, attachments), where the
-    attachments are to be stored as blobs."""
+    """Encode the content of a message. Return (column value, content_kind, attachments). The caller stores
+    the attachments as blobs."""
     stored, kind = encode_column(content)
     if kind != "json" or len(stored) <= THRESHOLD:
         return stored, kind, ()
@@ -89,8 +89,8 @@ def restore_attachments(content: Any, load: Callable[[bytes], bytes | None], *, 
 
 
 def has_references(stored: object, kind: str | None) -> bool:
-    """Return whether a row can contain references: its kind is "blobs", or another program has copied a row
-    of that kind."""
+    """Return whether a row can contain references. This is so if its kind is "blobs", or if another program
+    copied such a row without its kind."""
     return kind == KIND or (kind is None and isinstance(stored, str) and MENTION in stored)
 
 

@@ -172,7 +172,8 @@ def find_damage(reader: Reader) -> list[str]:
 
 
 def find_drift(reader: Reader) -> list[str]:
-    """Return a description of what `collect` would remove."""
+    """Return a description of the blobs and references that `collect` would remove. Empty if there are
+    none."""
     problems = []
     if loose := reader.value(COUNT_LOOSE):
         problems.append(f"{format_count(loose, 'attachment')} of deleted messages")

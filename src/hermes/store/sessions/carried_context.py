@@ -40,8 +40,9 @@ UNTIMED = -(10**12)
 """Negative positions above this value encode no time."""
 
 SPAN = "SELECT min(id), max(id) FROM messages WHERE session_id = ?"
-# Order of the heirs: sessions with the message in their live context, by start time, then sessions that only
-# keep it for undoing a rewind.
+# The sessions that carry messages of a range. `rehome_messages` moves a message to the first of them. Sessions
+# with the message in their live context come first, by start time. Sessions that only keep the message for
+# undoing a rewind come last.
 CARRIERS = """SELECT c.session_id, c.first_message_id, c.last_message_id, c.position FROM carried_context c
     JOIN sessions s ON s.id = c.session_id
     WHERE c.first_message_id <= ? AND c.last_message_id >= ? AND c.session_id <> ?
@@ -147,8 +148,8 @@ def rehome_messages(
 ) -> None:
     """Move messages of a session to the sessions that carry them, before the session's own rows are deleted.
 
-    `going` are other sessions that are deleted too; no message moves to them. `span` limits the move to a
-    range of ids.
+    `going` lists other sessions that are about to be deleted; no message moves to them. `span` limits the
+    move to a range of ids.
     """
     first, last = span or writer.row(SPAN, session_id) or (None, None)
     if first is None or last is None:

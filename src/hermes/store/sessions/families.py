@@ -287,7 +287,8 @@ def _choose_title(
     writer: Writer, child: Child, relation: str, above: dict[str, Any]
 ) -> tuple[str | None, str | None]:
     """Return (title, title_by) of a child. A title that the caller passes is used first. Otherwise a
-    continuation gets the parent's title with the next number, and a branch the parent's title with ` (2)`."""
+    continuation gets the parent's title with the next number, and a branch gets the parent's title with
+    ` (2)`."""
     if child.title is not None:
         return find_free_title(writer, child.title, above["owner"], child.session_id), "person"
     old, by = above["title"], above["title_by"]
@@ -299,8 +300,9 @@ def _choose_title(
 
 
 def _choose_prompt(child: Child, relation: str, above: dict[str, Any]) -> str | None:
-    """Return the system prompt of a child; None if it has none yet. Unless the caller sets a prompt, a branch
-    inherits that of its parent, so that the provider's prefix cache stays valid."""
+    """Return the system prompt of a child, or None if it has none yet. A prompt that the caller sets is used
+    first. Otherwise a branch inherits the prompt of its parent, so that the provider's prefix cache stays
+    valid."""
     return child.system_prompt or (above["system_prompt"] if relation == "branch" else None)
 
 

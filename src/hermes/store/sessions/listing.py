@@ -79,8 +79,8 @@ COUNT = "SELECT kind, archived, source, count(*) FROM sessions"
 BY_KIND = "GROUP BY kind, archived, source"
 COUNTED = " ".join((COUNT, WITH_SUBAGENTS, KIND_FILTERS, OTHER_FILTERS, BY_KIND))
 COUNTED_IN_INDEX = " ".join((COUNT, WITH_SUBAGENTS, KIND_FILTERS, BY_KIND))
-"""The statement that counts if no filter of `OTHER_FILTERS` is set, which is the usual case. It reads only an
-SQL index."""
+"""The statement that counts conversations if no filter of `OTHER_FILTERS` is set. It is the usual case and
+reads only an SQL index."""
 # A list shows the newest title of a conversation.
 TITLE = """(SELECT m.title FROM sessions m WHERE m.root_id = sessions.id AND m.trashed_at IS NULL
     AND m.title IS NOT NULL ORDER BY m.started_at DESC, m.id DESC LIMIT 1)"""

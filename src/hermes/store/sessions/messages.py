@@ -84,7 +84,7 @@ COUNT_IN = """UPDATE sessions SET
 ROOT_ACTIVE = """UPDATE sessions SET conversation_active = ?
     WHERE id = ? AND NOT coalesce(conversation_active >= ?
         AND CAST(conversation_active AS DOUBLE PRECISION) = conversation_active, FALSE)"""
-# The condition on the time lets an index find the row at once, however long the session is.
+# With the condition on the time, an SQL index finds the row at once, even in a long session.
 STORED_ALREADY = "SELECT id FROM messages WHERE session_id = ? AND timestamp = ? AND uid = ?"
 
 CARRIED_ROWS = """SELECT m.* FROM carried_context c JOIN messages m
@@ -302,8 +302,7 @@ class Messages:
             return [_decode_message(reader, row) for row in _read_live(reader, session_id)]
 
     def read_context(self, session_id: str) -> list[dict[str, Any]]:
-        """Return the live context in the same format as `read_conversation`, and with the `id` of each
-        message."""
+        """Return the live context in the format of `read_conversation`. Each message also has its `id`."""
         with self._engine.read() as reader:
             if reader.value(IS_TRASHED, session_id):
                 return []
@@ -326,7 +325,7 @@ def _replace_partial(writer: Writer, message_id: int, row: Sequence[object], cal
 
 
 def _encode_columns(columns: Mapping[str, Any]) -> Sequence[object]:
-    """Return the values of `WRITER_COLUMNS`. Most messages set none of these columns."""
+    """Return the checked and encoded values for `WRITER_COLUMNS`. A column that is not set becomes None."""
     if [*columns.values()].count(None) == len(columns):
         return NO_VALUES
     return [

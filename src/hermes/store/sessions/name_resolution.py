@@ -39,8 +39,8 @@ class NameResolver:
     def resolve(
         self, name: str, *, every_owner: bool = False, preferred_owner: str | None = None
     ) -> ResolvedName:
-        """Find a session. Tried in this order: exact id, exact title, unique id prefix, unique title prefix,
-        unique part of a title.
+        """Find the session that a typed name refers to. The name is compared in this order: exact id, exact
+        title, unique id prefix, unique title prefix, unique part of a title.
 
         With `every_owner`, a title that several owners use is ambiguous, unless `preferred_owner` is one of
         these owners. Without `every_owner`, the first owner in alphabetical order is used, so that a person

@@ -1,8 +1,8 @@
 """Redaction: removal of one message, because its author deleted it on its platform. It cannot be restored.
 
-If it is the last message of a person, it is deleted with everything after it, which answers it. An older
-message keeps its place, because answers follow it, but a note replaces its content and its attachments. This
-applies to every version of an edited message, in all sessions of the conversation and of the chat.
+If the message is the last one of a person, it is deleted together with the answer after it. An older message
+keeps its row, because later messages refer to it, but a note replaces its content and its attachments. All
+versions of an edited message are removed, in all sessions of the conversation and of the chat.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Redactions:
         self, session_id: str, platform_message_id: str, separator: str, lease_epoch: int | None = None
     ) -> list[str]:
         """Remove a message from all sessions of the conversation and the chat to which `session_id` belongs.
-        Return the ids of the sessions that changed; empty if the message is not stored."""
+        Return the ids of the sessions that changed. The list is empty if the message is not stored."""
         message, epoch = require_text("platform_message_id", platform_message_id), lease_epoch
         check_optional_integer("lease_epoch", epoch)
         mark = require_text("separator", separator)

@@ -29,8 +29,8 @@ NOTE_TAKEN = "INSERT INTO changed_messages (message_id) VALUES (?) ON CONFLICT D
 NOTE_GIVEN = """INSERT INTO changed_messages (message_id) SELECT id FROM messages
     WHERE session_id = ? AND id >= ? AND active = 0 AND rewound_at IS NOT NULL ON CONFLICT DO NOTHING"""
 NEWEST_REWIND = "SELECT max(rewound_at) FROM messages WHERE session_id = ?"
-# The last message written in the session itself. Messages that it carries are left out, even if they are
-# stored in the session, because they are older than all messages written in it.
+# The last message written in the session itself. Messages that the session carries are left out, even if they
+# are stored in it, because they are older than all messages written in it.
 LAST_SAID = """SELECT max(m.id) FROM messages m WHERE m.session_id = ? AND m.active = 1
     AND NOT EXISTS (SELECT 1 FROM carried_context c WHERE c.session_id = m.session_id
         AND m.id BETWEEN c.first_message_id AND c.last_message_id)"""
@@ -60,7 +60,11 @@ class Rewinds:
         self, session_id: str, user_message_id: int, lease_epoch: int | None = None
     ) -> dict[str, Any]:
         """Take out a person's message and everything after it, so that the person can write the message
-        again."""
+        again.
+
+        Return a dict with `rewound_count` (the number of messages), `target_message` (the person's message)
+        and `new_head_id` (the id of the last remaining message, or None).
+        """
         target, epoch = check_integer("user_message_id", user_message_id), lease_epoch
         check_optional_integer("lease_epoch", epoch)
 
@@ -174,11 +178,10 @@ def _choose_rewind_time(writer: Writer, session_id: str) -> float:
 
 
 def _find_last_rewind(reader: Reader, session_id: str) -> float | None:
-    """Return the time of the oldest of the rewinds that `restore_last` undoes together. None if there is
-    nothing to restore.
+    """Return the time of the oldest rewind that `restore_last` undoes. None if there is nothing to restore.
 
-    A message was written after a rewind if and only if its id is higher than the ids that the rewind took
-    out. A rewind that reached into the carried context also took out all messages of the session itself.
+    A message counts as written after a rewind if its id is higher than all ids that the rewind took out. A
+    rewind that took out carried messages also took out all messages of the session itself.
     """
     own = {at: (first, last) for at, first, last in reader.rows(REWIND_GROUPS, session_id)}
     aside = carried_context.list_rewind_times(reader, session_id)

@@ -106,8 +106,7 @@ LONGEST_PREFIX = 1000
 
 
 def check_source(source: str) -> str:
-    """Check the name of a source. Return its usual name if it is an older spelling, otherwise the name
-    itself."""
+    """Check the name of a source and return its canonical form. Older spellings of a name are replaced."""
     return canonical_source(require_text("source", source))
 
 

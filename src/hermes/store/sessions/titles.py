@@ -30,7 +30,8 @@ HELD_BY = "SELECT id, root_id FROM sessions WHERE title = ? AND owner = ? AND id
 SET = "UPDATE sessions SET title = ?, title_by = ? WHERE id = ? AND trashed_at IS NULL"
 SET_IF_EMPTY = "UPDATE sessions SET title = ?, title_by = 'auto' WHERE id = ? AND title IS NULL"
 IS_UNTITLED = "SELECT 1 FROM sessions WHERE id = ? AND title IS NULL AND trashed_at IS NULL"
-# Sorted by owner: local sessions, then a person's, then a room's. Callers mean their own sessions first.
+# Sorted by owner: sessions of the local machine, then of a person, then of a room. The first match is used, so
+# that a caller's own session comes before a shared one.
 BY_TITLE = """SELECT id, owner FROM sessions WHERE title = ? AND trashed_at IS NULL AND (? IS NULL OR owner = ?)
     ORDER BY owner, started_at DESC, id DESC LIMIT 1"""
 OWNERS_OF = "SELECT DISTINCT owner FROM sessions WHERE title = ? AND trashed_at IS NULL ORDER BY owner"
@@ -120,7 +121,7 @@ class Titles:
         """Make sure that the session can get the title. Return False if the session does not exist. Raise
         `InvalidTitle` if another session uses the title.
 
-        An earlier session of the same conversation gives up the title instead: its title is cleared.
+        If that other session is an earlier session of the same conversation, its title is cleared instead.
         """
         place = writer.row(OWNER, session_id)
         if place is None:
@@ -187,10 +188,12 @@ class Titles:
         """Return the id of the session that a title refers to, or None if there is none. With `owner`, only
         the sessions of that owner are considered.
 
-        If the session with exactly this title was continued, the live session of its conversation is
-        returned. Otherwise a session titled `title #N` comes first, as in the reference. Of several sessions
-        of one owner, the one that started last counts. If a session has exactly this title, only sessions of
-        its owner without a recorded relation count.
+        These sessions are tried in order, as in the reference:
+
+        1. The live session of the conversation, if the session with exactly this title was continued.
+        2. The session titled `title #N` that started last. If a session has exactly this title, only sessions
+           of its owner without a recorded relation are considered.
+        3. The session with exactly this title.
         """
         if not isinstance(title, str) or not title:
             return None

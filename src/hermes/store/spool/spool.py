@@ -86,7 +86,8 @@ class Spool:
         """Add an entry durably. Return the file that contains it. Raise OSError if nothing could be
         written."""
         line = _encode_entry(entry)
-        # The interrupted call holds its locks until this returns. A new file needs no lock.
+        # In a signal handler, the interrupted call holds its locks until the handler returns. A new file is
+        # used, because it needs no lock.
         if self._is_interrupted():
             file = self._create_file()
             append_line(file, line)
@@ -99,7 +100,7 @@ class Spool:
                 if append_line(file, line):
                     self.kept += 1
                     return file
-                self._own = None  # it was replayed and removed in the meantime
+                self._own = None  # the file was replayed and removed in the meantime
 
     def _create_file(self) -> Path:
         """Create the next file. Files sort by name in the order of their creation, even if the clock was set
@@ -235,7 +236,7 @@ class Spool:
                 for line in _split_lines(file.read_bytes())
                 if (entry := _decode_entry(line)) is not None
             ]
-        except FileNotFoundError:  # it was just replayed and removed
+        except FileNotFoundError:  # the file was just replayed and removed
             return []
 
     def erase(self, session_id: str, *, wait: float) -> None:

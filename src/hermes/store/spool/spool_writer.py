@@ -58,7 +58,7 @@ class SpoolWriter:
         self._messages, self._sessions = Messages(self.engine), Sessions(self.engine)
         late = cast(Engine, UnsharedEngine(engine))
         self._late_messages, self._late_sessions = Messages(late), Sessions(late)
-        self._replayed = 0  # the handle has spooled entries while `kept` is higher
+        self._replayed = 0  # this handle has spooled entries as long as `Spool.kept` is higher
 
     def append(self, message: NewMessage) -> int:
         """Append a message and return its id. The time and uid of the message are fixed before the first
@@ -79,7 +79,7 @@ class SpoolWriter:
         try:
             return messages.append(message)
         except UNAVAILABLE as problem:
-            if message.columns.get("finish_reason") == PARTIAL:  # the whole answer follows
+            if message.columns.get("finish_reason") == PARTIAL:  # the whole answer is appended later
                 raise
             arguments = _write_message(message) | more
             raise self._keep_write(problem, "append_message", uid, now, arguments) from problem
@@ -119,7 +119,7 @@ class SpoolWriter:
             file = self._spool.keep(entry)
             note = f"It is kept in {file} and will be stored when the store is available again"
         except OSError as trouble:
-            note = f"It could not be kept in {self._spool.folder} either ({trouble.strerror}), so it was not saved"
+            note = f"It was not saved: {self._spool.folder} cannot be written either ({trouble.strerror})"
         error = type(problem)(f"{problem}. {note}")
         error.spooled = file
         return error

@@ -38,8 +38,8 @@ class Checkpointer:
         self._path = path
         self._guard = guard
         self.is_stopped = False
-        # Locks and threads of `_thread`, because those of `threading` are not reentrant in Python code. A signal
-        # handler that writes or closes the store could interrupt them in an inconsistent state.
+        # Locks and threads come from `_thread`. Those of `threading` are Python code, so a signal handler that
+        # writes or closes the store could interrupt them in an inconsistent state.
         self._no_request = allocate_lock()
         self._no_request.acquire()
         self._claimed = allocate_lock()
@@ -114,7 +114,7 @@ class Checkpointer:
     def _checkpoint(self, connection: apsw.Connection, lock: LogLock) -> None:
         try:
             self._guard.examine_log()
-            # Otherwise frames of another log could be copied into the file.
+            # Without this check, frames of another log could be copied into the file.
             if not lock.share() or not self._guard.is_log_in_place():
                 return
             _busy, pages, moved = run(connection, "PRAGMA wal_checkpoint(PASSIVE)")[0]

@@ -92,8 +92,8 @@ def connect(
     connection.set_busy_handler(Patience())
     sql_functions.add_functions(connection)
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
-    # Without QPSG the planner may use the bound values, and prepares a statement again for each new set of values.
-    # That was most of the cost of a small statement.
+    # QPSG keeps the query planner from using the bound values. Without it, SQLite prepares a statement again for
+    # each new set of values, which was most of the cost of a small statement.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     if not read_only:
         run(connection, "PRAGMA secure_delete=ON")
@@ -133,7 +133,7 @@ def connect_read_only(path: Path, *, deadline: float = DEADLINE_S) -> apsw.Conne
         return connection
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         connection.close()
-    # There is no log beside the file, so no process is writing, and the file can be opened as immutable.
+    # If there is no log beside the file, no process is writing, and the file can be opened as immutable.
     if has_log(path):
         raise errors.make_error(
             errors.StoreReadOnly,
@@ -210,7 +210,7 @@ class SqliteReader:
     def _execute_cleaned(self, problem: Exception, sql: LiteralString, args: tuple[Any, ...]) -> Any:
         if not isinstance(problem, UnicodeEncodeError):
             raise errors.make_error(
-                errors.InvalidArgument, f"not a value that can be stored or looked up: {problem}"
+                errors.InvalidArgument, f"this value cannot be stored or looked up: {problem}"
             ) from None
         # A lone surrogate in an id or a title is replaced as it would be when stored.
         return self._connection.execute(
@@ -318,8 +318,8 @@ def translate_error(error: apsw.Error, path: Path) -> errors.HermesError:
 
 
 def is_lack_of_room(error: Exception) -> bool:
-    """Return whether SQLite failed to write to a file, which can be due to a lack of room. SQLite also
-    reports this error if the file has reached its size limit."""
+    """Return whether SQLite failed to write to a file. The usual reasons are a full disk and a limit on the
+    size of a file."""
     return getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
 
 

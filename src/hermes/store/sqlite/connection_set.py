@@ -170,7 +170,8 @@ class ConnectionSet:
             self.is_durable, self._is_sync_deferred = True, False
 
     def defer_sync(self, deferred: bool) -> None:
-        """Choose whether the next commit returns before it is on disk. Without a log, none does."""
+        """Choose whether the next commit returns before it is on disk. A store with a rollback journal
+        ignores this; its commits always wait for the disk."""
         if deferred != self._is_sync_deferred and self.journal == "wal" and self.synchronous != "NORMAL":
             run(self.connection, "PRAGMA synchronous=NORMAL" if deferred else "PRAGMA synchronous=FULL")
             self._is_sync_deferred = deferred
@@ -218,7 +219,7 @@ class ConnectionSet:
                 raise
 
     def check_loss(self) -> None:
-        """If changes were lost, raise a new error that says so.
+        """If changes were lost, raise a new error with the message of `loss`.
 
         Raising the same error object again would accumulate tracebacks.
         """
@@ -226,7 +227,8 @@ class ConnectionSet:
             raise errors.make_error(errors.StoreFailed, str(self.loss))
 
     def restore_log(self, *, committed: bool = False, wait: float = log_recovery.STOP_S) -> bool:
-        """Recover the removed log. Return False if the last commit has to be repeated."""
+        """Recover the removed log. Return False if the last commit has to be repeated. `committed` means that
+        the log was removed during a commit."""
         self.log_lock.release()
         if self.guard.is_store_exchanged():
             self.damage = errors.make_error(
@@ -306,7 +308,7 @@ class ConnectionSet:
         return busy, frames, moved
 
     def leave_log_alone(self, alone: bool) -> None:
-        """If `alone`, closing leaves the log and the file unchanged.
+        """Choose how the connections are closed. With `alone`, closing leaves the log and the file unchanged.
 
         Otherwise, closing checkpoints and removes the log.
         """

@@ -387,10 +387,10 @@ class SqliteEngine:
         if not self._rewrite_file():
             unfinished = (f"{self.path} (another program is reading it)", *unfinished)
         if unfinished:
-            sentence = f"deleted, but its bytes may stay in {', '.join(unfinished)}"
+            sentence = f"deleted, but its bytes may remain in {', '.join(unfinished)}"
             raise errors.make_error(
                 errors.StoreBusy,
-                f"{sentence}; run `{upkeep_command(self.path, 'optimize')}` when no other program uses it",
+                f"{sentence}; run `{upkeep_command(self.path, 'optimize')}` when no other program uses the store",
             )
 
     def scrub(self, secret: Secret, *, dry_run: bool) -> ScrubReceipt:

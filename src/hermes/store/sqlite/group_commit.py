@@ -73,11 +73,11 @@ class Ticket:
         self.turn: threading.Lock | None = None  # a follower waits on it
         self.along: list[Ticket] = []  # the followers in its commit, if it leads
         self.next: Ticket | None = None  # the follower to wake once this one was woken
-        self.way = Inside()  # marks the call into SQLite, in whichever thread it runs
-        self.gone = False  # no thread waits for it any more
+        self.way = Inside()  # marks the thread that runs this write as inside SQLite
+        self.gone = False  # True if no thread waits for this write any more
         self.queue: CommitQueue | None = None
         self.outer: Ticket | None = None  # the write of the same thread that a signal handler has interrupted
-        self.settled = False  # interrupted, and its outcome (stored or not) is final
+        self.settled = False  # True if the write was interrupted and its outcome (stored or not) is final
 
 
 class Owner(Protocol):
@@ -93,7 +93,7 @@ class Owner(Protocol):
         """
 
     def find_way_past(self, ticket: Ticket, interrupted: list[Ticket]) -> Callable[[Ticket], Any] | None:
-        """Return a function that makes the write `ticket` of a signal handler, bypassing the queue.
+        """Return a function that performs the write `ticket` of a signal handler without the queue.
 
         `interrupted` are the writes that the handler has interrupted. Return None if none of them blocks the
         queue. Raise an error if the write would have to wait until an interrupted write ends.
@@ -219,7 +219,7 @@ class CommitQueue:
             else:
                 _forget(thread, ticket)
         except BaseException:
-            # Another exception may be raised at any moment, but not before this single call into C. The new thread
+            # A signal handler may raise again at any moment, but not before this single call into C. The new thread
             # receives no signals.
             try:
                 start_new_thread(self._leave, (ticket,))
@@ -262,7 +262,7 @@ class CommitQueue:
                 self._gather()
             with self._mutex:
                 while self._waiting and self._waiting[0].share and len(ticket.along) < MOST_IN_ONE_COMMIT - 1:
-                    ticket.along.append(self._waiting[0])  # appended first: it is always in at least one list
+                    ticket.along.append(self._waiting[0])  # before its removal: always in at least one list
                     self._waiting.popleft()
             self._crowd = 1 + len(ticket.along)
         self.owner.transact([ticket, *ticket.along])
@@ -375,8 +375,8 @@ os.register_at_fork(after_in_child=_note_main_thread)  # a child has only the th
 def is_from_signal_handler(problem: BaseException) -> bool:
     """Return whether a signal handler raised the exception, and not the code that it interrupted.
 
-    Python passes the interrupted frame to the handler, and the same frame is the caller of the handler's own
-    frame. A frame in the traceback with these properties is that of a handler.
+    The frame of a handler in the traceback is recognised by its argument. Python passes the interrupted frame
+    to the handler, and this frame is also the caller of the handler.
     """
     trace = problem.__traceback__
     while trace is not None:

@@ -67,8 +67,9 @@ BACKSTOP_PAGES = 4000
 MOST_REPLACEMENTS = 10
 """How many times opening is tried if the file or its log is replaced in the meantime."""
 
-# Search tables of an older form are excluded and made again: in them, even ASCII text had to be stored as
-# terms. The query uses only the schema, which is readable even if the tables are not.
+# Selects the search tables of the current form. Tables of an older form, in which even ASCII text had to be
+# stored as terms, are not selected and are created again. The query uses only the schema, which is readable
+# even if the tables are not.
 KEPT_UP = """SELECT name FROM sqlite_master WHERE name IN ('messages_fts_words', 'index_progress',
     'messages_fts_blocks', 'messages_fts_ranges', 'messages_fts_members') AND sql NOT LIKE '%tokenchars%'"""
 INDEX_TABLES = {"messages_fts_words", "index_progress"}
@@ -86,8 +87,8 @@ def open_database(
 ) -> Opened:
     """Open the store. Wait for other programs until the deadline, as a write does.
 
-    `lock` is passed if this process has just emptied a removed log; it is the log lock, already acquired
-    exclusively. Other processes may still have the old log open.
+    `lock` is the log lock, already acquired exclusively. The caller passes it after this process has emptied
+    a removed log, which other processes may still have open.
     """
 
     def attempt() -> Opened:
@@ -113,7 +114,7 @@ def open_database(
                     continue
                 from hermes.store.sqlite.encryption import recognition
 
-                # It may be encrypted, but was copied here without its note.
+                # The file may be an encrypted store that was copied without the note beside it.
                 if not isinstance(problem, apsw.NotADBError) or not recognition.adopt_encrypted(
                     path, read_only=read_only
                 ):
@@ -262,11 +263,11 @@ def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Open
 
 
 def _has_log_to_keep(path: Path) -> bool:
-    """Return whether the file has a log. The log must stay unchanged if the store is refused.
+    """Return whether the file has a log, which must stay unchanged if the store is refused.
 
-    A log that was copied with its file may lack its `-shm` file, and opening the file in the usual way would
-    create one. So if that file is missing, the version is checked here first, in exclusive locking mode, in
-    which SQLite does not need it.
+    A log that was copied with its file may lack its `-shm` file. The usual way of opening the file would create
+    the `-shm` file. If it is missing, this function therefore checks the version of the store first. It does
+    so in exclusive locking mode, in which SQLite needs no `-shm` file.
     """
     if not os.path.exists(f"{path}-wal"):
         return False
@@ -279,7 +280,7 @@ def _has_log_to_keep(path: Path) -> bool:
         run(connection, "PRAGMA locking_mode=EXCLUSIVE")
         check_version(connection, path)
     except (apsw.BusyError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError):
-        pass  # other processes use the file, or it is not writable: the usual open detects that
+        pass  # other processes use the file, or it is not writable; the usual open reports that
     finally:
         connection.close()
     return True
@@ -288,8 +289,8 @@ def _has_log_to_keep(path: Path) -> bool:
 def take_log_away(path: Path) -> None:
     """Remove the log that SQLite created beside a store that was only read.
 
-    A read-only connection leaves the log behind when it is closed. So a writable connection is then opened
-    and closed, which removes the log.
+    A read-only connection leaves the log behind when it is closed. This function opens and closes a writable
+    connection, which removes the log.
     """
     with suppress(apsw.Error, OSError, errors.StoreError):
         connection = connect(path)

@@ -114,7 +114,7 @@ class WriterQueue:
         self._let_go(_NOBODYS)
 
     def start_indexing(self) -> bool:
-        """Return True if no other process is indexing, and mark this process as the indexer until `stop_indexing`.
+        """Mark this process as the indexer until `stop_indexing`. Return False if another process is indexing.
 
         Two indexers would do the same work twice.
         """

@@ -74,7 +74,7 @@ class Cursor:
             try:
                 with Inside():
                     cursor = connection.cursor()
-                    # Only during this callback are the column names of a statement without rows available.
+                    # The column names of a statement without rows are available only during this callback.
                     cursor.exec_trace = note_columns
                     rows = cursor.execute(sql, parameters).fetchall()
             except apsw.Error as problem:

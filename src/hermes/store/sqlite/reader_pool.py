@@ -66,9 +66,7 @@ class ReaderPool:
         self._stopped_by: int | None = None  # the thread that blocks new reads
         self._generation = 0
         self._is_open = True
-        self._is_scarce = (
-            False  # descriptors are scarce: if several threads open a connection at once, all may fail
-        )
+        self._is_scarce = False  # True if descriptors are scarce; connections are then opened one at a time
         self._open_serially = threading.Lock()
         self._taking_in_main = 0  # nesting depth of `take` in the main thread and its signal handlers
         self._main_plain: deque[apsw.Connection] = deque()
@@ -116,9 +114,8 @@ class ReaderPool:
     ) -> tuple[T, int]:
         thread = threading.get_ident()
         while True:
-            self._taking_in_main += (
-                1  # before the check of `_stopped_by`, so that one thread always sees the other
-            )
+            # This precedes the check of `_stopped_by`. Either `hold` sees this thread, or this thread sees `hold`.
+            self._taking_in_main += 1
             try:
                 generation = self._generation
                 if self._stopped_by is None or self._stopped_by == thread:

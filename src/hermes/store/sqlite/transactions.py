@@ -119,8 +119,8 @@ class Transactions:
             connections.damage = connections.damage or read_damage_mark(connections.path)
 
     def sync_log(self) -> None:
-        """Wait until the deferred commits are on disk. If the log was removed since, its recovery has stored
-        them durably."""
+        """Wait until the deferred commits are on disk. If the log was removed in the meantime, its recovery
+        has already stored them durably."""
         connections = self.connections
         observed = connections.guard.log
         if connections.journal == "wal" and connections.synchronous != "NORMAL" and observed is not None:
@@ -187,7 +187,7 @@ class Transactions:
                 committed.extend(map(connections.connection.execute, COMMIT))
                 self._is_committing = False
                 if connections.journal == "wal" and not connections.guard.is_log_in_place():
-                    committed.clear()  # until it is written again, the commit counts as not made
+                    committed.clear()  # the commit counts as lost until it is repeated
                     self._write_again(batch)
                     committed.append(None)
                 connections.log_lock.release()
@@ -233,7 +233,7 @@ class Transactions:
         self._at_work = False
 
     def find_way_past(self, ticket: Ticket, interrupted: list[Ticket]) -> Callable[[Ticket], object] | None:
-        """Return a function that makes the write of a signal handler. See `group_commit.Owner`.
+        """Return a function that performs the write of a signal handler. See `group_commit.Owner`.
 
         The interrupted write may hold the queue, so the handler's write uses a separate store. Raise an error
         if the interrupted write holds the write lock, because the handler's write would wait for it forever.
@@ -268,10 +268,10 @@ class Transactions:
         )
 
     def _write_beside(self, ticket: Ticket) -> object:
-        """Make the write `ticket` through a separate store, which is opened on the same file for this write
+        """Perform the write `ticket` through a separate store, which is opened on the same file for this write
         only."""
         connections = self.connections
-        if connections.guard.is_log_removed():  # only the connection of the interrupted frame could save it
+        if connections.guard.is_log_removed():  # only the interrupted connection could save the log
             raise self._make_nested_error()
         beside = Transactions(
             connections.path,
@@ -387,7 +387,7 @@ class Transactions:
                 return
             for ticket in batch:
                 if ticket.error is None and not ticket.repeatable:
-                    sentence = f"{connections.path} was replaced under the store; the change may be lost"
+                    sentence = f"{connections.path} was replaced during a write; the change may be lost"
                     ticket.error = errors.make_error(errors.StoreFailed, sentence)
             self._begin()
             connections.writer.repeating = True

@@ -114,14 +114,14 @@ class Links:
         return self._trusted or session_id in self.joinable
 
     def find_parent(self, incoming: IncomingSession) -> str | None:
-        """Return the stored id of an incoming session's parent, if the parent was imported before the session
-        and may be linked; otherwise None."""
+        """Return the stored id of an incoming session's parent. Return None if the parent was not imported
+        before the session, or may not be linked."""
         parent = None if incoming.parent is None else self.here.get(incoming.parent)
         return parent if parent is not None and self.can_join(parent) else None
 
     def make(self, *, dry_run: bool) -> None:
         """Make the queued links. A dry run only reports the sessions that would be detached."""
-        self._waiting.reverse()  # parents mostly follow their children in a file
+        self._waiting.reverse()  # in a file, most parents come after their children
         for at in range(0, len(self._waiting), LINKS_AT_ONCE):
             batch = self._waiting[at : at + LINKS_AT_ONCE]
             if dry_run:
@@ -139,8 +139,8 @@ class Links:
         return pending.is_new and pending.parent is not None and not is_joined
 
     def _find_parent(self, reader: Reader, pending: _PendingLink) -> str | None:
-        """Return the stored parent of a session; None if there is none or it may not be linked. An untrusted
-        import links only to the sessions in `joinable`."""
+        """Return the stored parent of a session. Return None if there is none, or if it may not be linked. An
+        untrusted import links only to the sessions in `joinable`."""
         if pending.parent is None:
             return None
         parent = self.here.get(pending.parent, pending.parent)
@@ -186,7 +186,7 @@ class Links:
         is_whole = len(carried) == sum(_count_carried(entry) for entry in pending.context)
         if pending.own:
             carried = _add_own(writer, pending, carried if pending.is_new else [*live, *carried])
-        # A person rewound it in this store.
+        # A person rewound the session in this store.
         is_rewound = not pending.is_new and writer.rows(SET_ASIDE, pending.id)
         if (pending.is_newer and is_whole) or (len(carried) > len(live) and not is_rewound):
             carry_messages(writer, pending.id, carried)
@@ -212,9 +212,9 @@ class Links:
 
 
 def _add_own(reader: Reader, pending: _PendingLink, carried: Sequence[int]) -> list[int]:
-    """Return the messages that the session must carry: the carried messages, followed by its own messages.
-    Own messages at the end of this list that are stored in the session itself are left out, because a context
-    always ends with the session's own messages."""
+    """Return the ids of the messages that the session must carry: `carried`, followed by those own messages
+    that need a carried range. Own messages at the end that are stored in the session itself need none,
+    because they always follow the carried messages."""
     ids = list(dict.fromkeys([*carried, *pending.own]))
     while len(ids) > len(carried) and reader.value(IS_OWN, ids[-1], pending.id):
         ids.pop()

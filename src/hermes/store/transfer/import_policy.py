@@ -47,7 +47,7 @@ This value also marks the session as untrusted.
 """
 
 LATEST_TIME = 2**63
-"""A time after this is invalid, and its import is refused."""
+"""The latest valid time. The import of a later time is refused."""
 
 RESERVED_NAMES = frozenset(("latest",))
 """Names with a special meaning for `--resume`."""
@@ -134,11 +134,11 @@ def is_misleading_id(reader: Reader, session_id: str) -> bool:
 
 
 def clear_title(reader: Reader, title: str, added: set[str]) -> str:
-    """Return the title. If it would join the lineage of another session's title, or is reserved, return a
-    changed title.
+    """Return a title that is not reserved and does not belong to the lineage of a stored session. The title
+    is changed if necessary.
 
-    A lookup of `title` also finds `title #2`, so both belong to one lineage. `added` are the sessions of the
-    same import, whose lineages the title may join.
+    A lookup of `title` also finds `title #2`, so both belong to one lineage. `added` lists the sessions of
+    the same import; the title may belong to their lineages.
     """
     number, chosen = 1, title
     while chosen.lower() in RESERVED_NAMES or _is_in_lineage(reader, chosen, added):

@@ -153,7 +153,8 @@ class Import:
         if self.trusted:
             return IncomingSession.parse(session)
         incoming = IncomingSession.parse(import_policy.restrict(session))
-        # A start in the future was replaced by the time of the import, which differs between imports.
+        # A start in the future was replaced by the time of the import. That time differs between imports, so
+        # the start counts as unknown.
         return (
             incoming
             if incoming.started_at == session.get("started_at")
@@ -258,7 +259,7 @@ class Import:
     def _find_kind(
         self, reader: Reader, merge: Merge
     ) -> Literal["restored", "grown", "branched", "unchanged", "in use"]:
-        """Return the kind of result that a merge has."""
+        """Return the `Outcome.kind` of a merge."""
         if any(copy.row["trashed_at"] is not None for copy in (merge.session, merge.target)):
             if self.trusted:
                 return "restored"

@@ -146,7 +146,7 @@ class IncomingSession(NamedTuple):
         )
 
     def find_carried(self) -> set[int]:
-        """Return the positions of those messages of the session that its carried ranges contain too."""
+        """Return the positions of the session's own messages that its carried ranges also contain."""
         entries = [entry for entry in (*self.context, *self.rewound) if entry.get("session_id") == self.id]
         spans = [(entry.get("first"), entry.get("last")) for entry in entries]
         whole = [(first, last) for first, last in spans if isinstance(first, int) and isinstance(last, int)]

@@ -98,16 +98,16 @@ def apply_merge(
 ) -> Applied:
     """Apply a merge in the caller's transaction.
 
-    `added` are the sessions of this import. In an untrusted import, a title never joins the lineage of a
-    session that is not in `added`.
+    `added` lists the sessions of this import. In an untrusted import, a title never joins the title lineage
+    of a session that is not in `added`.
     """
     ids, retitled = list(merge.ids), None
     is_rewound = bool(merge.plan.to_rewind or merge.plan.to_restore)
     is_changed = is_rewound
     is_unused = not merge.plan.newer_here  # no message was added to the stored copy
     is_from_file = merge.session.is_untrusted and is_unused and not merge.is_branched
-    # This precedes the creation of the branch: the session gets the title first, and the branch gets another
-    # one.
+    # The labels are merged before the branch is created. The session then gets the title, and the branch gets
+    # another one.
     if not merge.is_alias and (trusted or is_from_file):
         is_relabelled, retitled = _take_labels(writer, merge, incoming, trusted=trusted, added=added)
         is_changed |= is_relabelled
@@ -207,7 +207,7 @@ def _find_carried(reader: Reader, merge: Merge, incoming: IncomingSession, ids: 
     carried += [ids[place] for place, row in enumerate(incoming.messages) if row[ACTIVE]]
     carried = list(dict.fromkeys(carried))
     new = {ids[place] for place in merge.missing}
-    while carried and carried[-1] in new:  # its own messages come after the carried ones anyway
+    while carried and carried[-1] in new:  # the branch's own messages follow the carried ones anyway
         carried.pop()
     return carried
 
@@ -290,8 +290,8 @@ def _take_labels(
 ) -> tuple[bool, Retitled | None]:
     """Apply newer titles, ends, tags, archive flags, pins and model settings to the session.
 
-    Return whether any label changed and, if the merged title was not available, the `Retitled` value;
-    otherwise None.
+    Return (whether any label changed, `Retitled` value). The second value is None if the merged title was
+    available.
     """
     session, here, labels = merge.session, read_labels(writer, merge.session), incoming.make_labels()
     if not trusted:  # an untrusted file neither adds nor removes a pin

@@ -10,9 +10,9 @@ The stored copy can lack messages of the incoming copy, have additional messages
 - Both have more: the copies diverged. The incoming messages become a branch.
 
 A title, a tag or an end has no modification time. `Base` therefore contains the values of both copies at
-their last merge; a value that differs from its base has changed since. Without a base, the copy with the
-newer messages decides. That copy always decides about the end of a session, because a message after the end
-means that the session was reopened.
+their last merge. A value that differs from its base has changed since then. Without a base, the merge takes
+the value of the copy with the newer messages. The end of a session always comes from that copy, because a
+message after the end means that the session was reopened.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Plan(NamedTuple):
 
     @property
     def newer_side(self) -> Side | None:
-        """Return the copy that has changed since the two were the same. None if neither has changed, or if
+        """Return the copy that has changed since both copies were equal. None if neither has changed, or if
         that is unknown."""
         if self.action == "append" or self.is_rewound_since:
             return "incoming"
@@ -155,8 +155,8 @@ def match_messages(here: Transcript, incoming: Transcript) -> list[int | None]:
     if None not in matches or (all(here.uids) and all(incoming.uids)):
         return matches
     ordered = _match_in_order(here, incoming, matches)
-    # Equal contents ("yes") prove little if messages are missing. Then only a common beginning counts as
-    # equal.
+    # Short contents such as "yes" occur often. If messages are missing, equal contents therefore count as the
+    # same message only in the common beginning of both copies.
     return _match_beginning(here, incoming, matches) if None in ordered else ordered
 
 

@@ -37,7 +37,7 @@ BRANCHES = "SELECT id FROM sessions WHERE id >= 'branch_' AND id < 'branch`'"
 
 
 class Copy(NamedTuple):
-    """A stored session."""
+    """A stored session that is compared with an incoming session."""
 
     id: str
     row: dict[str, Any]
@@ -79,8 +79,8 @@ class Merge(NamedTuple):
 
     @property
     def is_branched(self) -> bool:
-        """Return whether the last messages of the incoming copy are in a branch, which may be created by this
-        import."""
+        """Return whether the last messages of the incoming copy are in a branch. The branch may exist already
+        or be created by this import."""
         return self.branch is not None or self.target.id != self.session.id
 
     @property
@@ -131,8 +131,8 @@ def find_merge(
     """Compare an incoming session with the stored session of this id. Return None if they are unrelated.
 
     An untrusted import appends messages only to a session that an untrusted import created. For any other
-    session, the new messages become a branch. A session of another owner is not changed. `moved` are the
-    incoming messages that are now stored in another session, by position.
+    session, the new messages become a branch. A session of another owner is not changed. `moved` contains the
+    incoming messages that are now stored in another session. Its keys are positions in the incoming session.
     """
     incoming = incoming_session.make_transcript()
     session = target = read_copy(reader, session_id, incoming)
@@ -166,7 +166,8 @@ def _can_merge(session: Copy, incoming_session: IncomingSession, plan: Plan, *, 
         return False
     if plan.action != "unrelated":
         return True
-    # Same id, source and start, and messages with uids: the copy was made while the session was empty.
+    # If id, source and start are equal and the messages have uids, the copy was made while the session was
+    # empty.
     return (
         incoming_session.start_known
         and all(session.transcript.uids)
@@ -206,8 +207,8 @@ def _leave_out_elsewhere(reader: Reader, merge: Merge, incoming: Transcript) -> 
 def _find_branch(
     reader: Reader, session_id: str, incoming: Transcript, visited: Sequence[str]
 ) -> tuple[str, Copy | None]:
-    """Return (branch id, the existing branch that contains the beginning of these messages). If there is no
-    such branch, return an unused id and None."""
+    """Return the id and the copy of the existing branch that contains the beginning of these messages. If
+    there is no such branch, return an unused id and None."""
     first = incoming.identify(0)
     while True:
         branch = name_branch(session_id, first)
@@ -216,7 +217,7 @@ def _find_branch(
             return branch, None
         if branch not in visited and plan_messages(copy.transcript, incoming).action != "unrelated":
             return branch, copy
-        first += "'"  # its messages were removed, or it is an unrelated session
+        first += "'"  # this id is in use by an unrelated session, or by a branch that lost its messages
 
 
 def _find_elsewhere(
@@ -253,8 +254,8 @@ def find_alias(reader: Reader, incoming_session: IncomingSession, parent: str | 
     created. None if there is none.
 
     If two stores exchange diverged copies of a session, each store has its own messages in the session, and
-    the messages of the other store in a branch. The branch of the other store is therefore this store's
-    session.
+    the messages of the other store in a branch. The branch in the other store therefore has the messages of
+    the session in this store.
     """
     origin = find_branch_origin(incoming_session.id)
     first = format_uid(incoming_session.messages[0][-1]) if incoming_session.messages else None

@@ -37,8 +37,8 @@ class Stored(NamedTuple):
     session_id: str
     owner: str
     is_carried: bool
-    """Whether the session that contains the message also carries it. This is so if the message moved there
-    from another session."""
+    """Whether the session that contains the message also carries it. A message that moved there from another
+    session is carried."""
 
 
 class _Run(NamedTuple):

@@ -20,8 +20,8 @@ Between steps, other threads can run, and other processes can write even if the 
 MOST_RESTARTS = 5
 """How often a copy may be restarted because another process wrote. After that, writers are blocked."""
 
-# Tables that must be intact in a copy. Search tables are derived, so a copy with a damaged one is as good as the
-# store. SQLite also reports an intact one as malformed if an older SQLite split its text differently (trigrams around
+# Tables that must be intact in a copy. Search tables are not checked, because they can be rebuilt. SQLite also
+# reports some intact search tables as malformed, if an older SQLite split their text differently (trigrams around
 # NUL).
 PLAIN_TABLES = """SELECT name FROM sqlite_master
     WHERE type = 'table' AND rootpage > 0 AND name NOT GLOB 'messages_fts*' ORDER BY name"""

@@ -148,7 +148,7 @@ def list_known_keys() -> tuple[bytes, ...]:
 def _is_readable_without_key(path: Path) -> bool:
     """Return whether SQLite can read the file without a key.
 
-    Return False for an empty file, for which only the note counts.
+    Return False for an empty file, because only its note shows whether it will be encrypted.
     """
     try:
         if not os.stat(path).st_size:

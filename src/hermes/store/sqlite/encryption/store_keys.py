@@ -36,7 +36,7 @@ def candidates(account: str, key_file: str | None) -> Iterator[Key]:
 
 
 def find_configured_key() -> Key | None:
-    """Return the key that is configured for new stores of this home; None if there is none. The keyring is
+    """Return the key that is configured for new stores of this home, or None if there is none. The keyring is
     not queried."""
     return next(_list_named_keys(), None)
 

@@ -147,7 +147,7 @@ class CopyEraser:
                 if session_ids:
                     self._rewrite(copy, self._of_ours)
                 elif any(file_swap.get_size(file_swap.beside(copy, ending)) for ending in LOGS):
-                    raise apsw.BusyError  # the last program to close it removes the log, so one has it open
+                    raise apsw.BusyError  # the log still exists, so another program has the file open
         except BROKEN as problem:
             if isinstance(problem, apsw.NotADBError) and recognition.adopt_encrypted(copy):
                 self._clean_backup(copy)
@@ -182,8 +182,8 @@ class CopyEraser:
         self._left.append(f"{self._name(file)} {why}: it was not changed")
 
     def _of_ours(self, found: Mapping[str, Fingerprint]) -> list[str]:
-        """Return those of the found sessions that can be the deleted ones. For the store's own backups, this
-        is enough."""
+        """Return the sessions in `found` that can be the deleted ones. Used for the store's own backups, for
+        which no further proof is needed."""
         known = {session_id: self._gone[session_id] for session_id in found}
         return [
             session_id
@@ -192,7 +192,7 @@ class CopyEraser:
         ]
 
     def _proven(self, found: Mapping[str, Fingerprint]) -> list[str]:
-        """Return those of the found sessions that are certainly the deleted ones."""
+        """Return the sessions in `found` that are certainly the deleted ones."""
         known = {session_id: self._gone[session_id] for session_id in found}
         return [
             session_id
@@ -245,8 +245,8 @@ def _detect_replacement(file: Path) -> Iterator[None]:
 
 
 def _inspect_copy(file: Path, gone: Gone) -> dict[str, Fingerprint]:
-    # Without a log no program is writing. An immutable connection leaves no files. The result is checked again under
-    # a lock.
+    # If there is no log, no program is writing, and an immutable connection can be used, which leaves no files behind.
+    # The result is checked again under a lock.
     untouched = not any(file_swap.beside(file, ending).exists() for ending in SIDECARS)
     connection = connect(file, read_only=True, immutable=untouched and not file_guard.is_open(file))
     try:
@@ -257,7 +257,8 @@ def _inspect_copy(file: Path, gone: Gone) -> dict[str, Fingerprint]:
 
 
 def find_sessions(connection: apsw.Connection, gone: Gone) -> dict[str, Fingerprint]:
-    """Return those sessions of `gone` that a database of any version contains, with their fingerprints."""
+    """Return the sessions of `gone` that the database contains, with their fingerprints. The database can have
+    any version."""
     columns = {table: read_columns(connection, table).keys() for table in NEEDED}
     if any(not needed <= columns[table] for table, needed in NEEDED.items()):
         return {}

@@ -216,7 +216,7 @@ class CopyScrubber:
             return
         if count:
             self.places.append(Scrubbed(self._name(file), count))
-            self._leave(file, "damaged; overwritten where it was in one piece. Delete the file to be sure")
+            self._leave(file, "damaged; only whole occurrences were overwritten; delete the file to be sure")
 
 
 def _find_owner(sidecar: Path, ending: str) -> Path:

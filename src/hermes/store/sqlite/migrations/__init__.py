@@ -66,7 +66,7 @@ SIGNS = {
 
 
 def check_version(connection: apsw.Connection, path: Path) -> Standing:
-    """Return what kind of database this is.
+    """Return the kind of the database.
 
     If it must not be opened, raise an error and leave it unchanged.
     """

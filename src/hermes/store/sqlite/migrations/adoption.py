@@ -70,7 +70,7 @@ OUR_INDEX = (
 
 
 class Differs(Exception):
-    """The verification failed, and the transaction was rolled back."""
+    """Raised if the verification of a migration fails. The transaction is then rolled back."""
 
 
 @dataclass
@@ -150,7 +150,7 @@ def _adopt_tables(connection: apsw.Connection, want: Shape, strike: bool, mend: 
 def mend_text(connection: apsw.Connection) -> int:
     """Replace invalid bytes by U+FFFD in texts that are not valid UTF-8. Return the number of changed texts.
 
-    Python cannot read texts with invalid bytes.
+    This is needed because Python cannot read texts with invalid bytes.
     """
     mended = 0
     for table in ("sessions", "messages"):

@@ -80,7 +80,7 @@ SET_COUNTS = "UPDATE sessions SET message_count = ?, tool_call_count = ? WHERE i
 
 
 def complete(connection: apsw.Connection, path: Path) -> Missing:
-    """Add the missing parts within the caller's transaction, and return them.
+    """Add the parts of `schema.sql` that the store lacks, within the caller's transaction, and return them.
 
     Raise `StoreDamaged` if a part cannot be restored.
     """

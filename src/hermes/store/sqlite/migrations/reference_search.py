@@ -27,8 +27,8 @@ FIND = """SELECT type, name, rootpage, sql FROM sqlite_master
     OR type = 'trigger' AND sql LIKE '%messages~_fts%' ESCAPE '~'
     ORDER BY type = 'table', name"""
 NAMES = r"(?<![\w$])messages_fts(_trigram)?(_(data|idx|content|docsize|config))?(?![\w$])"
-# In a comment, these names are not table names. In single quotes, they are table names only where SQL expects
-# a table.
+# Matches comments and quoted texts too, so that a name within them is not taken for a table name. A name in
+# single quotes is a table name only where SQL expects a table.
 NAMED = "|".join(
     (
         r"--[^\n]*|/\*.*?\*/",
@@ -94,12 +94,11 @@ def list_foreign_triggers(connection: apsw.Connection) -> list[str]:
 
 
 def in_transaction(connection: apsw.Connection, work: Callable[[apsw.Connection, bool], T]) -> tuple[T, bool]:
-    """Run `work(connection, strike)` in one transaction. Return its result, and whether tables had to be
-    struck.
+    """Run `work(connection, strike)` in one transaction. Return its result, and the last value of `strike`.
 
-    After SQLite has met a damaged page, it refuses every further write in the transaction. So the transaction
-    is rolled back, and `work` is called again with `strike=True`. `work` must then leave the pages of the
-    search tables untouched.
+    After SQLite has met a damaged page, it refuses every further write in the transaction. The transaction is
+    then rolled back, and `work` is called again with `strike=True`. With this flag, `work` deletes the search
+    tables from the schema only, without touching their pages.
     """
     try:
         with transaction(connection):

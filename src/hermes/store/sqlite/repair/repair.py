@@ -108,7 +108,7 @@ def _prevent_new_log(path: Path) -> Iterator[None]:
 
 
 def _repair_in_place(path: Path, check_only: bool) -> Repair | None:
-    """Return what was found and repaired.
+    """Repair damage that needs no new file, and return a report. With `check_only`, only report it.
 
     Return None if tables other than the search index are damaged, so that a new file is needed.
     """
@@ -170,7 +170,7 @@ def _repair_opened(path: Path, connection: apsw.Connection, check_only: bool) ->
         return Repair(path, (sentence,))
     try:
         return _settle_rows(path, connection, check_only)
-    except errors.StoreDamaged:  # it lacks a column that cannot be restored
+    except errors.StoreDamaged:  # the store lacks a column that cannot be restored
         return None
     except BROKEN:
         pass
@@ -277,7 +277,7 @@ def _salvage(path: Path, check_only: bool, keep_backup: bool) -> Repair:
             damage_mark.mark_damaged(path, "a repair of it was not finished")
             kept = keep_aside(real, descriptor) if keep_backup else None
             fold_log(real, descriptor, image)
-            # No longer needed, and they must not be beside the new file.
+            # These files are no longer needed, and must not be beside the new file.
             for suffix in ("-wal", "-shm", "-journal"):
                 beside(real, suffix).unlink(missing_ok=True)
             os.replace(fresh, real)

@@ -25,7 +25,7 @@ from hermes.store.sqlite.search import index
 from hermes.text import format_count, to_text
 
 PLACEHOLDER = "unknown"
-"""The source of a session whose row is lost, but of which some messages are left."""
+"""The source that is given to a session whose row is lost, if some of its messages remain."""
 
 OWNED_BY: dict[str, tuple[str, tuple[type, ...]]] = {
     "sessions": ("id", (str, bytes, NoneType)),
@@ -168,7 +168,7 @@ class StoreRebuild:
     def _is_foreign_rule(self, entry: Entry) -> bool:
         if entry.kind == "table" or entry.sql is None or not self._is_foreign(entry.name):
             return False
-        # A trigger that fills another program's search tables, which the new store does not have.
+        # A trigger that fills another program's search tables is left out: the new store lacks these tables.
         return not (entry.kind == "trigger" and not set(SEARCH).isdisjoint(MENTIONED.findall(entry.sql)))
 
     def _try(self, sql: str) -> bool:

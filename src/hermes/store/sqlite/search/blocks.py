@@ -24,8 +24,8 @@ MOST_CHARACTERS, MOST_MESSAGES = 6_000, 16
 A longer message gets a block of its own, and only the beginning of the message is indexed in it.
 """
 SHORT, PASTED = 400, 2_000
-"""The limits, in characters, of messages that go into the column `said`: PASTED if the user wrote them, else
-SHORT.
+"""The maximum length, in characters, of a message that goes into the column `said`: PASTED for messages of the
+user, SHORT for other messages.
 
 Longer messages, and all tool results, go into the column `long`.
 """
@@ -242,7 +242,7 @@ class Batch:
 
 
 def pieces_of(reader: SqliteReader, block: Block) -> list[Piece]:
-    """Return the pieces of a block from the current messages."""
+    """Return the pieces of a block, made from the current messages."""
     found = []
     for message_id, session_id, role, content, kind in reader.rows(
         HELD, block.session_id, block.first, block.last

@@ -85,14 +85,11 @@ SAID_THEN = " ".join(
 TEXT = "SELECT content, content_kind, tool_name, tool_calls FROM messages WHERE id = ?"
 HAS_BLOCKS = "SELECT 1 FROM sqlite_master WHERE name = 'messages_fts_ranges'"
 MOST_OF_RAREST, MOST_OF_RARE = 6_000, 2_000
-"""How many messages rare words may match: the rarest word alone, and all rare words together if there are
-several.
-
-Words beyond these limits are not rare.
-"""
+"""The number of messages up to which words count as rare: for the rarest word alone, and for all rare words
+together if there are several."""
 MOST_TOGETHER, PAIRED = 2_500, 4
-"""`PAIRED` is how many of the words that are not rare are combined into pairs. By an estimate, these pairs
-may match at most `MOST_TOGETHER` messages. The first pair alone may match twice as many."""
+"""`PAIRED`: how many of the words that are not rare are combined into pairs. `MOST_TOGETHER`: how many
+messages all pairs together may match, by an estimate. The first pair alone may match twice as many."""
 MEETING = 3
 """The estimated factor by which two words of one question occur together more often than by chance."""
 OFTEN, AT_LEAST = 0.08, 3
@@ -186,7 +183,7 @@ def _find_newest(
 def _confirm_matches(
     reader: SqliteReader, must: Node, found: Iterable[RankedMessage]
 ) -> Iterable[RankedMessage]:
-    """Return those messages of `found` that match `must`.
+    """Return the messages in `found` that match `must`.
 
     The texts are read only if the index alone cannot decide this.
     """

@@ -1,5 +1,5 @@
-"""The search index. It is updated after `messages`, in short transactions; the watermark is the last id it
-has reached.
+"""The search index. Messages are indexed after they are stored, in short transactions. The watermark is the
+id up to which messages are indexed.
 
 Each transaction selects the rows that it indexes. A changed row is always deleted and then inserted: a second
 insert of a rowid into a contentless table would leave an entry that nothing removes. A damaged index is
@@ -90,7 +90,7 @@ def measure_lag(reader: SqliteReader, most: int) -> Standing:
 
 
 def measure_waiting(reader: SqliteReader) -> tuple[int, bool]:
-    """Return about how many rows are above the watermark, and whether rows below it were changed.
+    """Return the approximate number of rows above the watermark, and whether rows below it were changed.
 
     No rows are read.
     """
@@ -99,13 +99,13 @@ def measure_waiting(reader: SqliteReader) -> tuple[int, bool]:
 
 
 def follow(writer: SqliteWriter) -> bool:
-    """Index one batch. Return whether more is waiting."""
+    """Index one batch of messages. Return whether more messages wait to be indexed."""
     with _without_zeros(writer):
         return _follow(writer)
 
 
 def settle(writer: SqliteWriter) -> bool:
-    """Index some of the unfinished blocks. Return whether more are waiting."""
+    """Index some of the unfinished blocks. Return whether more blocks wait to be indexed."""
     with _without_zeros(writer):
         return blocks.settle(writer)
 

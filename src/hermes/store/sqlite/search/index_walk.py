@@ -53,9 +53,9 @@ store of 70,000 messages.
 DENSE = 0.25
 """A prefix of one or two letters is dense if at least this share of messages matches it.
 
-Only for a dense prefix are the newest messages read before the index is used. If the query also has a
-selective condition, the index is used for that condition, and the dense prefix is checked in the texts. Other
-prefixes are fast, because FTS5 merges their postings quickly.
+For a dense prefix, the newest messages are read before the index is used. If the query also has a selective
+condition, the index is used for that condition, and the dense prefix is checked in the texts. For other
+prefixes the index is used at once, because FTS5 merges their postings quickly.
 """
 
 # The statements are built from these parts once, at import. Values are always bound.
@@ -103,7 +103,7 @@ class Indexed:
         enough: dict[str, int] | None,
     ) -> None:
         self._enough = enough
-        """The conversations of which no more messages are needed.
+        """The conversations that need no more messages.
 
         None if all messages of every conversation are needed.
         """
@@ -118,8 +118,8 @@ class Indexed:
     def rare_part(self) -> Node | None:
         """Return the part of the tree that is worth ranking: the whole tree, or some branches of its OR.
 
-        Return None if the whole tree is common. Return None, too, if the index cannot select by it, because
-        it consists only of punctuation or only of exclusions.
+        Return None if the whole tree is common, or if it consists only of punctuation or only of exclusions,
+        by which the index cannot select.
         """
         if self._expression is None:
             return None

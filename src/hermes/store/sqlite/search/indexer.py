@@ -149,8 +149,9 @@ class Indexer:
         """Index a batch if the write lock is free and no one else is indexing. Return whether a batch was
         indexed.
 
-        `late` means that too many rows are unindexed. The batch is then indexed even if others are indexing,
-        and the call waits for the lock. So writers cannot outrun the index forever.
+        `late` means that too many rows are unindexed. The call then waits for the write lock, and indexes a
+        batch even if another thread or process is indexing. Without this, fast writers could keep the index
+        behind forever.
         """
         with self._indexing() as alone:
             if not alone and not late:

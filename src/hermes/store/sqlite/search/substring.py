@@ -105,9 +105,9 @@ MARK, EDITS, REMOVALS = "parts mark", "parts edited", "parts removed"
 class Standing(NamedTuple):
     """The state of the index, and of the list of terms.
 
-    `mark` is the watermark of the index. `edited` and `removed` count the rows that were indexed again, and
-    those that were changed or removed. `listed` and `listed_edited` are `mark` and `edited` when the list was
-    last updated, and `built_removed` is `removed` when the list was made.
+    `mark` is the watermark of the index. `edited` counts the rows that were indexed again. `removed` counts
+    the rows that were changed or removed. `listed` and `listed_edited` are the values of `mark` and `edited`
+    at the last update of the list. `built_removed` is the value of `removed` when the list was made.
     """
 
     mark: int
@@ -126,10 +126,10 @@ class Standing(NamedTuple):
         return cls(*(known.get(name, 0) for name in names))
 
     def is_usable(self, reader: Reader) -> bool:
-        """Return whether the list need not be made anew.
+        """Return whether the list of terms can be used. If not, it must be made again.
 
-        This is so if the list, together with the terms of the rows that were indexed later, contains every
-        term of the index, and if these rows are few.
+        The list lacks the terms of rows that were indexed after its last update. It can be used if these rows
+        are known and few.
         """
         if not self.build or self.mark < self.listed:
             return False
@@ -146,7 +146,7 @@ class Standing(NamedTuple):
         return (self.mark, self.edited) == (self.listed, self.listed_edited)
 
     def newer(self, reader: Reader) -> Iterator[Row]:
-        """Yield the rows whose terms are not listed yet."""
+        """Yield the rows whose terms are not in the list yet."""
         return reader.each(NEW, self.listed, self.mark, self.listed_edited)
 
     @property
@@ -240,17 +240,18 @@ def _open_vocabulary(reader: Reader) -> None:
 
 
 class Store(Protocol):
-    """The parts of the engine that the maintenance of the list needs."""
+    """The methods of the engine that updates of the list of terms need."""
 
     def read(self) -> AbstractContextManager[Reader]: ...
     def write_if_free(self, work: Callable[[Writer], T]) -> T: ...
 
 
 def follow(store: Store) -> None:
-    """Bring the list up to date, or make it. Each transaction is short, and the file is read outside of them.
+    """Bring the list of terms up to date, or create it. The terms are read first and then written in short
+    transactions.
 
-    The first transaction is given up if the write lock is not free. The later ones take turns with other
-    writers. Raise `StoreBusy` if a writer holds the lock for too long; the next search then starts again.
+    Raise `StoreBusy` if the write lock is not free when a new list is begun, or if a writer holds it for too
+    long later. The next search then starts again.
     """
     with store.read() as reader:
         standing = Standing.read(reader)
@@ -274,7 +275,7 @@ def follow(store: Store) -> None:
 
 
 def _write_soon(store: Store, work: Callable[[Writer], T]) -> T:
-    """Run a transaction in turn with other writers.
+    """Run a transaction as soon as the write lock is free.
 
     Raise `StoreBusy` if a writer holds the lock for too long.
     """
@@ -316,7 +317,7 @@ def _is_current(writer: Writer, build: int) -> bool:
 
 
 def forget(connection: apsw.Connection) -> None:
-    """Delete the list. The next substring search makes a new one. Call this outside any transaction.
+    """Delete the list of terms. The next substring search makes a new one. Call this outside any transaction.
 
     A table with a damaged page cannot be dropped. The name of such a table is deleted from the schema
     instead, and VACUUM frees its pages.

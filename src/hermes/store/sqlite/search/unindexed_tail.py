@@ -40,7 +40,7 @@ COUNT_CHANGED = "SELECT count(*) FROM changed_messages WHERE message_id <= ?"
 
 
 class Deadline(NamedTuple):
-    """The time until which the tail may be read."""
+    """The time until which a search may read the unindexed tail."""
 
     at: float
     seconds: float
@@ -61,7 +61,7 @@ class Deadline(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A matching row of the tail."""
+    """A matching row of the unindexed tail."""
 
     id: int
     counts: tuple[int, ...]
@@ -80,7 +80,7 @@ def find_matches(
     texts: Texts,
     deadline: Deadline,
 ) -> list[Match]:
-    """Return every matching row of the tail.
+    """Return every matching row of the unindexed tail.
 
     If `ranked` is given, count the occurrences of its leaves, for a score.
     """
@@ -107,7 +107,7 @@ def score_matches(
 ) -> list[tuple[float, int]]:
     """Return pairs of score and id for the rows that match the tree `ranked`, the best first.
 
-    Of rows with equal scores, the newest is first.
+    Rows with equal scores are sorted by id, newest first.
     """
     leaves = _scored_leaves(ranked)
     counted = [match for match in found if match.counts or not leaves]

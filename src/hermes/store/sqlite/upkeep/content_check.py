@@ -76,8 +76,7 @@ def check_journal(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
     yield Finding(
         "note",
         f"File system: {place}, on a network or shared with another machine: its locks depend on its server",
-        f"a local disk is better: `{upkeep_command(path, 'backup')} FILE` makes a copy there, HERMES_HOME names the"
-        " folder",
+        f"use a local disk: `{upkeep_command(path, 'backup')} FILE` makes a copy; set HERMES_HOME to the new folder",
     )
     if mode == "wal":
         sentence = f"Journal: a write-ahead log on {place} loses commits"

@@ -35,7 +35,7 @@ class CachedCopy(NamedTuple):
     None if an earlier release made the copy, because it did not record the original.
     """
     is_current: bool
-    """Whether the original has not changed since it was copied."""
+    """Whether the original is the same as when it was copied."""
     size: int
 
 

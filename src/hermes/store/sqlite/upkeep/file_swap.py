@@ -16,7 +16,7 @@ COPIED_AT_ONCE = 1 << 20
 def keep_aside(real: Path, descriptor: int | None) -> Path:
     """Copy the damaged file and its log, unchanged, to a new name. Return the path of the copy.
 
-    The file cannot simply be renamed, because it is retired afterwards.
+    A copy is made instead of renaming the file, because `retire` must still overwrite the file.
     """
     kept = real.with_name(f"{real.name}.damaged-{clock.format_stamp()}")
     while kept.exists():

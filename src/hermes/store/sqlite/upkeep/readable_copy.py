@@ -158,7 +158,7 @@ def _drop_foreign_objects(connection: apsw.Connection) -> None:
 
 
 def _show_compacted(connection: apsw.Connection) -> None:
-    """Show the messages of compacted conversations, each once.
+    """Make all messages of compacted conversations visible, each once.
 
     Since version 12, the reference compacts a conversation in place. It hides the original messages and
     writes a summary. It also writes a second copy of the messages that stay in the context.

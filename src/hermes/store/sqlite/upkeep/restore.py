@@ -3,9 +3,9 @@
 The pages of the backup are written into the live file, through SQLite. SQLite's locks keep other programs out
 until the restore is complete, and the next opener rolls back an interrupted restore. The live file is not
 replaced by another file: a program that has the old file open, or is opening it, would continue with a file
-that no longer has a name, and the log of this file would be replayed into the new file. Only if there is no
-database to write into, because the file is missing or is not a database, is a verified copy moved to the path
-of the store.
+that no longer has a name, and the log of this file would be replayed into the new file. If the live file is
+missing or is not a database, there is nothing to write into. A verified copy is then moved to the path of the
+store.
 """
 
 from __future__ import annotations

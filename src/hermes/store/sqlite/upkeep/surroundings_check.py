@@ -239,7 +239,9 @@ def check_plain_files(path: Path) -> Iterator[Finding]:
         return
     for problem in conversion.list_broken_files(path):
         yield Finding(
-            "warning", f"Sealed files: {problem}", "until then the file is ignored and left unchanged"
+            "warning",
+            f"Sealed files: {problem}",
+            "the file is ignored and left unchanged until this is solved",
         )
     harmless = []
     for kind in conversion.list_plain_files(path, copies=True):

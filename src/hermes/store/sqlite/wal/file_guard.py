@@ -48,7 +48,7 @@ _NEAR = 8  # how many descriptors below ours are checked first, before all are l
 _guards: dict[tuple[int, int], Guard] = {}
 _inherited: set[tuple[int, int]] = set()  # files that the parent process had open at the fork; unused here
 _guards_of_parents: list[Guard] = []  # never freed: closing their descriptors would drop our own locks
-_lock_files_on_their_way: set[int] = set()  # from one guard to the next, see `log_lock`
+_lock_files_on_their_way: set[int] = set()  # descriptors that pass from one guard to the next; see `log_lock`
 _lock = threading.RLock()  # reentrant: a signal handler or a finaliser may open or close a store meanwhile
 _hooked = False
 
@@ -66,7 +66,7 @@ class Guard:
         self.recovery = threading.Condition()  # acquired to begin or end a recovery, see `log_recovery`
         self.recovering: ConnectionSet | None = None
         self.entered_by = 0  # id of the thread that is opening the file as the first of this process
-        self.has_unsure_commit = False  # a store committed and then found that the log was removed
+        self.has_unsure_commit = False  # True if a store found after a commit that the log was removed
         self.saved_all = False  # whether the last recovery also saved that commit
         self.log: ObservedLog | None = None
         self.index: int | None = None  # a descriptor of the log's index, `-shm`
@@ -272,10 +272,11 @@ class Guard:
             _lock_files_on_their_way.add(descriptor)
 
     def note_own_write(self) -> None:
-        """Set the change time of the removed log to now, after this process has written to the database file.
+        """Set the change time of the removed log to now. Call this after a write to the database file.
 
-        Processes that have the log open assume that a write to the database file after this time is by a
-        program that did not use the log. They must not mistake the write of this process for such a write.
+        Other processes that have the log open compare the two times. If the database file was written after
+        the change of the log, they assume that a program without this log wrote it. The new change time
+        excludes the write of this process.
         """
         if self.log is not None:
             try:
@@ -437,9 +438,9 @@ def _path_of_uri(uri: str) -> str:
 
 
 def _warn_about_earlier_openers(path: Path, identity: tuple[int, int]) -> None:
-    """Warn if something else in this process already has the file open.
+    """Warn if other code in this process already has the file open.
 
-    When it closes the file, SQLite's locks are dropped.
+    When that code closes the file, SQLite's locks are dropped.
     """
     try:
         descriptors = {int(name) for name in os.listdir("/proc/self/fd")} - _lock_files_on_their_way

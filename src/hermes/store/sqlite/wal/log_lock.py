@@ -1,4 +1,4 @@
-"""A lock between processes that controls who may create or open a write-ahead log.
+"""A lock between processes. It controls which process may create or open a write-ahead log.
 
 SQLite keeps its locks between processes in the log's index (`-shm`). If that file is removed, the next opener
 creates a new one. Two processes could then write at the same time, each with its own index, and damage the

@@ -124,8 +124,8 @@ def restore_log(store: ConnectionSet, *, committed: bool = False, wait: float = 
 
 
 def save_before_close(store: ConnectionSet) -> errors.HermesError | None:
-    """Save the content of a removed log before the store is closed. Return an error if that fails; otherwise
-    None."""
+    """Save the content of a removed log before the store is closed. If that fails, return the error.
+    Otherwise return None."""
     guard = store.guard
     if store.read_only or not guard.is_in_place():
         return None
@@ -412,7 +412,7 @@ def is_readable(guard: file_guard.Guard) -> bool:
 def _is_ours(guard: file_guard.Guard) -> bool:
     """Return whether the index in place is still that of this process, and names no frames.
 
-    Only then may the last connection remove the log.
+    The last connection may remove the log only if this is true.
     """
     index = read_index(guard.index)
     return index is not None and not index.frames and _is_same(guard.index_name, guard.index)

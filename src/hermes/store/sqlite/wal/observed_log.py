@@ -82,8 +82,8 @@ def _open_folder(name: str) -> int | None:
 
 
 def is_settled(changed_ns: int, now: float) -> bool:
-    """Return whether a change of the folder at the time `now` would get another change time than
-    `changed_ns`.
+    """Return whether a change of the folder at the time `now` would be visible, because its change time would
+    differ from `changed_ns`.
 
     Shortly after the time `changed_ns` the result is False, because some file systems store times only in
     steps of one or two seconds.

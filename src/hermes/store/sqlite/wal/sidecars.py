@@ -26,8 +26,8 @@ BESIDE_COPY = (*SIDECARS, KEY_NOTE)
 
 
 def find_read_only(path: Path) -> list[str]:
-    """Return those of the log and the index that their owner may not write to. If the store itself is not
-    writable, return an empty list."""
+    """Return the paths of the log and the index if their owner cannot write to them. If the store itself is
+    not writable, return an empty list."""
     found = [name for name in _names(path) if not _can_be_written(name)]
     try:
         return found if found and os.stat(path).st_mode & stat.S_IWUSR else []
