@@ -494,3 +494,10 @@ def test_after_a_crash_what_can_be_repeated_by_its_nature_is_queued_again(db: Se
     doubtful = db.outbox.recover_after_crash([], lambda payload: bool(payload.get("edits")))
     assert [entry.payload for entry in doubtful] == [{"text": "new"}]
     assert [entry.idempotency_key for entry in db.outbox.list_waiting()] == ["edit"]
+
+
+def test_a_stopped_message_is_not_queued_again_without_its_text(db: SessionDB) -> None:
+    entry = db.outbox.enqueue("key", "telegram", {"text": "hello"}, "once")
+    db.outbox.drop_queued("key", "stopped in the chat")
+    assert not db.outbox.requeue(entry.id)
+    assert db.outbox.claim("key") is None

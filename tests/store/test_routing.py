@@ -183,6 +183,13 @@ def test_where_only_one_takes_part_the_newest_of_their_threads_counts(sessions: 
     assert sessions.routing.find_by_origin("telegram", "-101") is None
 
 
+def test_the_only_route_in_a_chat_is_not_given_to_another_participant(sessions: SessionDB) -> None:
+    sessions.routing.route("ann", "telegram", "group", "-100", "", "ann", "a")
+    find = sessions.routing.find_by_origin
+    assert find("telegram", "-100", participant="bob") is None
+    assert find("telegram", "-100", participant="ann") is not None
+
+
 # --- switching
 
 

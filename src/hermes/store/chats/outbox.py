@@ -82,7 +82,9 @@ COUNT_ATTEMPT = "UPDATE outbox SET payload_json = ? WHERE id = ?"
 OPEN = " ".join(
     (ENTRIES, "WHERE state <> 'sent' AND payload_json <> '{}' AND (? IS NULL OR state = ?) ORDER BY id")
 )
-REQUEUE = "UPDATE outbox SET state = 'queued', changed_at = ? WHERE id = ? AND state IN ('unknown', 'failed')"
+# An entry without a payload was stopped by the person.
+REQUEUE = """UPDATE outbox SET state = 'queued', changed_at = ?
+    WHERE id = ? AND state IN ('unknown', 'failed') AND payload_json <> '{}'"""
 # A dropped entry keeps its idempotency key, so that the same message is not posted again.
 DROP_ONE = """UPDATE outbox SET state = 'sent', error = ?, payload_json = '{}', changed_at = ?
     WHERE id = ? AND state IN ('queued', 'unknown', 'failed')"""

@@ -193,7 +193,8 @@ class Routing:
         participant: str | int | None = None,
     ) -> Route | None:
         """Return the route of a chat, found by the platform's ids. If several participants of the chat have
-        routes, return that of `participant`, or None if `participant` has none."""
+        routes, return that of `participant`. If `participant` has none, return the route that all share, or
+        None."""
         thread, person = (
             check_optional_id("thread_id", thread_id),
             check_optional_id("participant", participant),
@@ -204,6 +205,8 @@ class Routing:
             )
         routes = [_require_route(row) for row in rows]
         exact = [route for route in routes if route.participant == person]
+        if not exact and person is not None:  # not the route of somebody else, but one that all share
+            exact = routes = [route for route in routes if not route.participant]
         if not exact and len({route.participant for route in routes}) > 1:
             return None
         return next(iter(exact or routes), None)
