@@ -159,9 +159,7 @@ class Chat:
         )
 
     async def prepare_agent(self, scope: AgentScope, store: AnyStore, record: LiveRecord) -> PreparedAgent:
-        return await build_agent(
-            self.get_components(scope), scope, store, record, EchoModel(), (), Path.home()
-        )
+        return build_agent(self.get_components(scope), scope, store, record, EchoModel(), (), Path.home())
 
     async def close(self) -> None: ...
 

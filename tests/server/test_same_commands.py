@@ -30,7 +30,7 @@ from tests.tiers import scale_examples
 
 class CompressingAgents(ParrotAgents):
     async def prepare_agent(self, scope: AgentScope, store: AnyStore, record: LiveRecord) -> PreparedAgent:
-        return await build_agent(COMPONENTS, scope, store, record, self.model, make_tools(False), Path.home())
+        return build_agent(COMPONENTS, scope, store, record, self.model, make_tools(False), Path.home())
 
 
 @settings(

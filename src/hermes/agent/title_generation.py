@@ -61,13 +61,17 @@ async def make_title_while_young(
     """Make a title for a new conversation, if it has none. Errors of the store and of the model are ignored.
     Return True if no further attempt is needed."""
     with suppress(errors.HermesError):
-        if await call_store_early(store.get_session_title, session_id) is not None:
-            return True
-        prompts = await call_store_early(store.list_recent_user_messages, session_id, YOUNG + 1)
-        if len(prompts) > YOUNG:
+        if await call_store_early(_needs_no_title, store, session_id):
             return True
         return await make(store, session_id) is not None
     return False
+
+
+def _needs_no_title(store: AnyStore, session_id: str) -> bool:
+    """Return whether the session has a title, or is too old to get one."""
+    if store.get_session_title(session_id) is not None:
+        return True
+    return len(store.list_recent_user_messages(session_id, YOUNG + 1)) > YOUNG
 
 
 class Exchange(NamedTuple):

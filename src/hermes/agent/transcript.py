@@ -311,11 +311,15 @@ class StoredRecord:
         ask = self.db.leases.take_over if take_over else self.db.leases.acquire
         taking = asyncio.ensure_future(call_store_early(ask, self._id, self._surface, LEASE_S))
         try:
-            self.lease = await asyncio.shield(taking)
+            self.adopt_lease(await asyncio.shield(taking))
         except asyncio.CancelledError:  # the thread still acquires the lease, so release it
             with suppress(errors.StoreError):
                 await call_store_early(self.db.leases.release, await taking)
             raise
+
+    def adopt_lease(self, lease: Lease) -> None:
+        """Hold a lease of this conversation that the caller has acquired."""
+        self.lease = lease
         self._renewing = asyncio.create_task(self._keep_renewing())
 
     async def close(self) -> None:

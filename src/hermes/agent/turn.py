@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext
 from time import monotonic
@@ -88,7 +89,12 @@ class Turn:
         self._record, self._model, self._price, self._prompt = record, model, price, prompt
         self._tools = {tool.name: tool for tool in tools}
         self._stop = asyncio.Event()
-        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._events: deque[Event] = deque()
+        """The events that the consumer has not handled yet."""
+        self._has_events: asyncio.Future[None] | None = None
+        """The consumer waits for it."""
+        self._all_handled: asyncio.Future[None] | None = None
+        """The turn waits for it."""
         self._tool_events = ToolEvents(self._stop, can_ask=can_ask)
         self._context = context(self._tool_events.approve, self._stop)
         self._compressor = compressor
@@ -97,6 +103,8 @@ class Turn:
         self._answered_by = model.name
         self._steering: list[tuple[Any, dict[str, Any]]] = []
         self._over = False
+        self._interrupt: Callable[[], object] | None = None
+        """Cancels the running model request or compression; None if there is none, or if it is cancelled."""
 
     def steer(self, content: Any, **fields: Any) -> bool:
         """Add a message by the person to the running turn. The model receives it at its next step.
@@ -112,6 +120,9 @@ class Turn:
     def stop(self) -> None:
         """Stop the turn as soon as possible. The messages so far remain stored."""
         self._stop.set()
+        interrupt, self._interrupt = self._interrupt, None
+        if interrupt is not None:
+            interrupt()
 
     def decide(self, number: int, decision: Decision) -> bool:
         """Answer the approval request with this number. Return False if no tool is waiting for the answer."""
@@ -125,11 +136,17 @@ class Turn:
         are further fields of the message, as in `append_message`.
         """
         working = asyncio.create_task(self._work(content, fields), name="turn")
-        working.add_done_callback(lambda _: self._events.put_nowait(None))
+        working.add_done_callback(lambda _: _wake(self._has_events))
         try:
-            while (event := await self._events.get()) is not None:
-                yield event
-                self._events.task_done()
+            while self._events or not working.done():
+                if not self._events:
+                    self._has_events = asyncio.get_running_loop().create_future()
+                    await self._has_events
+                    continue
+                yield self._events[0]
+                self._events.popleft()
+                if not self._events:
+                    _wake(self._all_handled)
             await working
         finally:
             working.cancel()
@@ -137,10 +154,11 @@ class Turn:
 
     async def _emit(self, *events: Event) -> None:
         """Send events to the consumer, and wait until the consumer has handled them."""
-        for event in events:
-            self._events.put_nowait(event)
         if events:
-            await self._events.join()
+            self._events.extend(events)
+            _wake(self._has_events)
+            self._all_handled = asyncio.get_running_loop().create_future()
+            await self._all_handled
 
     async def _work(self, content: Any, fields: dict[str, Any]) -> None:
         """Alternate between model requests and tool calls until an answer contains no calls."""
@@ -264,15 +282,18 @@ class Turn:
         if self._stop.is_set():
             work.close()
             return
-        working, stopping = asyncio.create_task(work), asyncio.create_task(self._stop.wait())
+        task = asyncio.current_task()
+        assert task is not None
+        cancelled_before = task.cancelling()
+        self._interrupt = task.cancel
         try:
-            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                await working
+            await work
+        except asyncio.CancelledError:
+            # Raise it if not `stop`, or not `stop` alone, has cancelled the task.
+            if not self._stop.is_set() or task.uncancel() > cancelled_before:
+                raise
         finally:
-            for task in (working, stopping):
-                task.cancel()
-            await asyncio.gather(working, stopping, return_exceptions=True)
+            self._interrupt = None
 
     async def _read_rows(self, rows: Sequence[dict[str, Any]] | None = None) -> Sequence[dict[str, Any]]:
         if rows is None:
@@ -294,19 +315,20 @@ class Turn:
             "reasoning_tokens": used.reasoning_tokens,
             **details,
         }
+        events: list[Event] = []
         problem: HermesError | None = None
         if (message := answer.to_message()) is not None:
             before = self._record.session_id
             stored, problem = await self._record.say_and_count(message, call)
-            await self._emit(*self._report_stored(stored, before))
+            events += self._report_stored(stored, before)
         else:
             try:
                 await self._record.count(**call)
             except HermesError as failure:
                 problem = failure
         if problem is not None:
-            await self._emit(Note(f"usage was not recorded: {problem}"))
-        await self._emit(Counted(model.name, used, cost))
+            events.append(Note(f"usage was not recorded: {problem}"))
+        await self._emit(*events, Counted(model.name, used, cost))
 
     # ---------------------------------------------------------------- tools
 
@@ -370,6 +392,11 @@ class Turn:
         fields = {"tool_name": ended.name, "tool_call_id": ended.call_id}
         stored = await self._store("tool", ended.output, **fields)
         await self._emit(ended, *(event for event in stored if not isinstance(event, Stored)))
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
 
 
 def _parse_arguments(call: dict[str, Any]) -> dict[str, Any] | str:

@@ -80,7 +80,7 @@ class AgentProvider(Protocol):
     async def close(self) -> None: ...
 
 
-async def build_agent(
+def build_agent(
     parts: AgentComponents,
     scope: AgentScope,
     store: AnyStore,
@@ -93,7 +93,7 @@ async def build_agent(
     inputs = AgentInputs(store, model, tools, cwd, scope.platform, incognito, scope.about)
     compressor = None
     if parts.make_compressor is not None:
-        compressor = await asyncio.to_thread(parts.make_compressor, record, inputs)
+        compressor = parts.make_compressor(record, inputs)
     room = scope.room
     agent = Agent(
         store,
@@ -137,9 +137,12 @@ class StandardAgentProvider:
 
     async def prepare_agent(self, scope: AgentScope, store: AnyStore, record: LiveRecord) -> PreparedAgent:
         model = await self.open_model() if scope.model is None else await self._open_only_model(scope.model)
-        parts, folder = await asyncio.to_thread(self._parts_of, scope)
-        tools = await asyncio.to_thread(parts.make_tools, False)
-        return await build_agent(parts, scope, store, record, model, tools, folder)
+
+        def build() -> PreparedAgent:
+            parts, folder = self._parts_of(scope)
+            return build_agent(parts, scope, store, record, model, parts.make_tools(False), folder)
+
+        return await asyncio.to_thread(build)
 
     async def open_model(self) -> Model:
         """Return the model that answers everybody. The model is opened once and then reused. Raises an error

@@ -6,12 +6,15 @@ nothing in the store. A chat of a platform is the exception: it is always in a s
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hermes import clock, errors
 from hermes.agent.models.model import strip_address
-from hermes.agent.transcript import IncognitoRecord, StoredRecord
+from hermes.agent.transcript import LEASE_S, IncognitoRecord, StoredRecord
 from hermes.conversation import working_directory
 from hermes.conversation.agents import AgentScope, LiveRecord
 from hermes.conversation.model_choice import ModelSelector
@@ -22,7 +25,9 @@ from hermes.store.processes import identify_process
 
 if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore
+    from hermes.store.chats.leases import Lease
 
+T = TypeVar("T")
 StoreT = TypeVar("StoreT", bound="AnyStore")
 Row = dict[str, Any]
 
@@ -126,6 +131,47 @@ class LiveSession(Generic[StoreT]):
         finished.
         """
         await self._enter_held(await self._hold_session(session_id), session_id)
+
+    async def enter_and_call(
+        self, find: Callable[[], str | None], call: Callable[[str, int], T]
+    ) -> tuple[str, T] | None:
+        """Enter the session whose id `find` returns, and then run `call` with this id and the epoch of the lease.
+        Return the id and the result of `call`.
+
+        All of this is one store call. Return None and change nothing if `find` returns None, or if the lease of another
+        session is held; then use `enter`.
+        """
+        record, surface = self.record, self.surface.name
+
+        def work() -> tuple[str, Lease, T] | None:
+            session_id = find()
+            if session_id is None or (record.lease is not None and record.session_id != session_id):
+                return None
+            lease = record.lease or self.store.leases.acquire(session_id, surface, LEASE_S)
+            try:
+                return session_id, lease, call(session_id, lease.epoch)
+            except errors.StoreError:
+                if record.lease is None:
+                    self.store.leases.release(lease)
+                raise
+
+        entering = asyncio.ensure_future(call_store_early(work))
+        try:
+            entered = await asyncio.shield(entering)
+        except asyncio.CancelledError:  # the thread still acquires the lease, so release it
+            with suppress(errors.StoreError):
+                if record.lease is None and (entered := await entering) is not None:
+                    await call_store_early(self.store.leases.release, entered[1])
+            raise
+        if entered is None:
+            return None
+        session_id, lease, result = entered
+        if record.lease is None:
+            held = self._make_record(session_id)
+            assert isinstance(held, StoredRecord)
+            held.adopt_lease(lease)
+            await self._enter_held(held, session_id)
+        return session_id, result
 
     async def _hold_session(self, session_id: str) -> LiveRecord:
         """Return a record that holds the lease of a session. The current record is reused if its lease covers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,9 @@ class LocalAgentProvider:
     async def prepare_agent(self, scope: AgentScope, store: AnyStore, record: LiveRecord) -> PreparedAgent:
         model = await self._models.load_model()
         cwd = scope.cwd or Path.cwd()
-        return await build_agent(self._parts, scope, store, record, model, self._models.tools, cwd)
+        return await asyncio.to_thread(
+            build_agent, self._parts, scope, store, record, model, self._models.tools, cwd
+        )
 
     async def close(self) -> None:
         await self._models.close()

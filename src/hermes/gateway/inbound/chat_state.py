@@ -34,6 +34,7 @@ from hermes.gateway.sessions.topics import open_topics
 if TYPE_CHECKING:
     from hermes.agent.subagents import Subagents
     from hermes.db.scoped_store import ScopedStore
+    from hermes.store.chats.inbox import InboxEntry
 
 REPLACED = "ⓘ The earlier conversation of this chat was moved to the trash. A new one begins here."
 _numbers = count(1)
@@ -134,10 +135,41 @@ class Chat:
                     await self.conversation.enter(live)
         if live is None:
             return None
-        await self._notify_if_replaced(before, live)
-        if self.is_shared:
-            await call_store_early(self._renew_prompt, live)
+        await self._handle_entry(before, live)
         return live
+
+    async def begin_and_claim(self) -> InboxEntry | None:
+        """Enter the chat's conversation as `begin` does, and claim the next message of the chat. Return None if
+        there is no message to claim."""
+        if self.epoch is None:
+            self.conversation.scope = self._make_scope()
+        before, claim = self.session_id, self._context.db.inbox.claim
+        try:
+            entered = await self.conversation.enter_and_call(
+                lambda: self._lookup.find_session(self.key, self.source),
+                lambda session_id, epoch: claim(self.key, epoch, session_id),
+            )
+        except errors.UnknownSession:  # deleted since it was looked up
+            entered = None
+        if entered is None:
+            await self.begin()
+            return await self.claim()
+        session_id, entry = entered
+        await self._handle_entry(before, session_id)
+        return entry
+
+    async def claim(self, *, alongside: bool = False) -> InboxEntry | None:
+        """Claim the next message of the chat, as `Inbox.claim` does."""
+        claim = self._context.db.inbox.claim
+        return await call_store_early(
+            lambda: claim(self.key, self.epoch, self.conversation.session_id, alongside=alongside)
+        )
+
+    async def _handle_entry(self, before: str | None, session_id: str) -> None:
+        """Finish the entry into a session. `before` is the session in which the chat was before."""
+        await self._notify_if_replaced(before, session_id)
+        if self.is_shared:
+            await call_store_early(self._renew_prompt, session_id)
 
     async def _find_session(self, create: bool) -> str | None:
         if create:

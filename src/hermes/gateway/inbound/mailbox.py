@@ -208,11 +208,14 @@ class Mailbox:
             if await self.chat.begin(create=False) is not None:
                 await self.chat.resets.reset_if_due()
             return False
-        await self.chat.begin()
-        self._notified_elsewhere = False
         async with self._taking:
             ours = bool(self._in_hand)
-            entry = self._in_hand.pop(0) if ours else await self._claim()
+            if ours:
+                await self.chat.begin()
+                entry: InboxEntry | None = self._in_hand.pop(0)
+            else:
+                entry = await self.chat.begin_and_claim()
+        self._notified_elsewhere = False
         if entry is None:
             if is_first:
                 await self._require_no_open_claim()
@@ -240,12 +243,6 @@ class Mailbox:
             has_arrived
             or bool(self._in_hand)
             or bool(await call_store_early(self._context.db.inbox.list_waiting, self.chat.key))
-        )
-
-    async def _claim(self, *, alongside: bool = False) -> InboxEntry | None:
-        claim, chat = self._context.db.inbox.claim, self.chat
-        return await call_store_early(
-            lambda: claim(chat.key, chat.epoch, chat.conversation.session_id, alongside=alongside)
         )
 
     async def _require_no_open_claim(self) -> None:
@@ -305,7 +302,7 @@ class Mailbox:
                 return  # an earlier message was not passed to the turn either
             entry = None
             with suppress(errors.StoreError):  # the message then gets a turn of its own
-                entry = await self._claim(alongside=True)
+                entry = await self.chat.claim(alongside=True)
             if entry is None:
                 return
             steered = False

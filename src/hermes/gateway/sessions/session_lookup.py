@@ -121,6 +121,10 @@ class SessionLookup:
         route = await call_store_early(self._db.routing.find, *chat)
         return self._make_key(chat) if route is None else route.session_key
 
+    def find_session(self, key: str, source: Source) -> str | None:
+        """Return the live session of the chat, or None if there is none."""
+        return self._db.scoped(make_principal(source)).find_live_session(key)
+
     async def ensure_session(self, key: str, source: Source) -> str:
         """Return the live session of the chat. If the last one was deleted or has another owner now, create a
         new one."""
