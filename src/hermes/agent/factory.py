@@ -382,7 +382,7 @@ class StandardFactory:
 
         if not self.settings.agent.auto_title:
             return None
-        auxiliary = await asyncio.to_thread(lambda: self.auxiliary)
+        auxiliary = self.get_open_auxiliary() or await asyncio.to_thread(lambda: self.auxiliary)
         return await TitleMaker(db, auxiliary, self.price).make(session_id)
 
     async def save(self, agent: Agent, least: int = LEAST_SAID) -> bool:

@@ -214,6 +214,8 @@ class Mailbox:
                 await self.chat.begin()
                 entry: InboxEntry | None = self._in_hand.pop(0)
             else:
+                # The claim sees all messages that have arrived so far.
+                self._requested = self._has_arrived = False
                 entry = await self.chat.begin_and_claim()
         self._notified_elsewhere = False
         if entry is None:

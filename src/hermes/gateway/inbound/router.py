@@ -72,8 +72,7 @@ class Router:
                     if offered:
                         event = await self._fetch_files(event, offered)
                     async with self._context.limits.receipts:
-                        source = await self._lookup.resolve_private_source(event.source)
-                        receipt = await self._accept(event._replace(source=source), found)
+                        receipt = await self._accept(event, found)
         except (errors.StoreError, OSError):
             raise
         except Exception as problem:  # noqa: BLE001 - raised again or logged
@@ -154,10 +153,11 @@ class Router:
         )
 
     async def _accept(self, event: Event, command: FoundCommand | None) -> Receipt:
-        source, inbox = event.source, self._context.db.inbox
+        inbox = self._context.db.inbox
         entry = None
         try:
-            key = await self._lookup.ensure_key(source)
+            source, key = await self._lookup.ensure_chat(event.source)
+            event = event._replace(source=source)
             entry = await call_store(inbox.accept, key, source.platform, event.to_dict(), event.message_id)
         finally:
             if entry is None:  # a duplicate, or a failure after which it is delivered again

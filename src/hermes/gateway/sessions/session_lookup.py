@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hermes.db.store_queue import call_store_early
 from hermes.gateway.inbound_events import Source
@@ -27,6 +28,8 @@ from hermes.store.people import find_person
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
     from hermes.store.chats.routing import Route
+
+T = TypeVar("T")
 
 MOST_KNOWN = 50_000
 WAYS = tuple(Keying(group, thread) for group in (True, False) for thread in (True, False))
@@ -61,6 +64,7 @@ class SessionLookup:
         self._private: OrderedDict[Chat, str] = OrderedDict()
         """The owner of each private chat."""
         self._opening: dict[Chat, asyncio.Future[str]] = {}
+        self._opening_own: dict[Chat, asyncio.Future[tuple[str, str | None]]] = {}
         self._replaced: set[str] = set()
         """Keys of chats that got a new session because the earlier one was moved to the trash."""
 
@@ -90,10 +94,35 @@ class SessionLookup:
         chat, owner = make_chat(source, self._keying), find_owner(source, self._keying)
         if chat not in self._private:
             stored_owner = await call_store_early(self._find_owner, chat)
-            self._private.setdefault(chat, stored_owner or owner)
-            if len(self._private) > MOST_KNOWN:
-                self._private.popitem(last=False)
+            self._remember_owner(chat, stored_owner or owner)
         return source if self._private[chat] == owner else source._replace(chat_type="group")
+
+    def _remember_owner(self, chat: Chat, owner: str) -> None:
+        self._private.setdefault(chat, owner)
+        if len(self._private) > MOST_KNOWN:
+            self._private.popitem(last=False)
+
+    async def ensure_chat(self, source: Source) -> tuple[Source, str]:
+        """Return the source as `resolve_private_source` does, and the key of its chat as `ensure_key` does.
+
+        For a new private chat, both are one store call.
+        """
+        chat = make_chat(source, self._keying)
+        if source.chat_type == "dm" and chat not in self._private and chat not in self._keys:
+            owner = find_owner(source, self._keying)
+            stored_owner, key = await self._share(
+                self._opening_own, chat, lambda: self._open_own(chat, source, owner)
+            )
+            self._remember_owner(chat, stored_owner)
+            if key is not None:
+                self._remember_key(chat, key)
+        source = await self.resolve_private_source(source)
+        return source, await self.ensure_key(source)
+
+    def _open_own(self, chat: Chat, source: Source, owner: str) -> tuple[str, str | None]:
+        """Return the owner of a private chat and, if the sender is the owner, its key."""
+        stored_owner = self._find_owner(chat) or owner
+        return stored_owner, self._open(chat, source) if stored_owner == owner else None
 
     def forget_owners(self) -> None:
         """Forget the owners of private chats. Called after a conversation changed its owner."""
@@ -108,10 +137,13 @@ class SessionLookup:
         """Return the key of a chat. Create its session if there is none."""
         chat = make_chat(source, self._keying)
         if chat not in self._keys:
-            self._keys[chat] = await self._open_once(chat, source)
-            if len(self._keys) > MOST_KNOWN:
-                self._keys.popitem(last=False)
+            self._remember_key(chat, await self._open_once(chat, source))
         return self._keys[chat]
+
+    def _remember_key(self, chat: Chat, key: str) -> None:
+        self._keys[chat] = key
+        if len(self._keys) > MOST_KNOWN:
+            self._keys.popitem(last=False)
 
     async def find_key(self, source: Source) -> str:
         """Return the key that the chat has or would get, without creating anything."""
@@ -146,10 +178,15 @@ class SessionLookup:
         return True
 
     async def _open_once(self, chat: Chat, source: Source) -> str:
-        if chat not in self._opening:
-            self._opening[chat] = asyncio.ensure_future(call_store_early(self._open, chat, source))
-            self._opening[chat].add_done_callback(lambda _: self._opening.pop(chat, None))
-        return await asyncio.shield(self._opening[chat])
+        return await self._share(self._opening, chat, lambda: self._open(chat, source))
+
+    @staticmethod
+    async def _share(running: dict[Chat, asyncio.Future[T]], chat: Chat, work: Callable[[], T]) -> T:
+        """Run `work` for a chat and return its result. Calls for the same chat at the same time share one run."""
+        if chat not in running:
+            running[chat] = asyncio.ensure_future(call_store_early(work))
+            running[chat].add_done_callback(lambda _: running.pop(chat, None))
+        return await asyncio.shield(running[chat])
 
     def _open(self, chat: Chat, source: Source) -> str:
         store, alone = self._db.scoped(make_principal(source)), bool(chat.participant)
