@@ -26,8 +26,8 @@ ON_DISK = (*START_TOOLS, "survival")
 
 
 def choose(tier: str | None, base_folder: object) -> None:
-    """Decide whether this run uses memory: on Linux, if there is enough memory. Worker processes read the
-    decision from the environment variable `VARIABLE`."""
+    """Decide whether this run uses folders in memory: on Linux, if there is enough memory. Worker processes
+    read the decision from the environment variable `VARIABLE`."""
     has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= LEAST_FREE
     is_chosen = tier in {"fast", "test"} and base_folder is None and has_room
     os.environ[VARIABLE] = str(MEMORY) if is_chosen else ""

@@ -1,4 +1,4 @@
-"""The tables in the documentation are generated from the declarations."""
+"""The tables in the documentation are those that are generated from the declared settings."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_the_page_tells_every_setting_and_variable_and_no_other() -> None:
     assert len(values) == len(rows)
     common = {f"platforms.<name>.{name}" for name in PlatformSection.__struct_fields__}
     declared = {key for key in list_keys() if find_setting(key) is not None}
-    elsewhere = {key for key in declared if _is_told_in_general(key)}
+    elsewhere = {key for key in declared if is_documented_for_all_platforms(key)}
     assert values.keys() == (declared - elsewhere) | common
     for key in declared - elsewhere:
         assert (values[key] or None) == find_variable(key)
 
 
-def _is_told_in_general(key: str) -> bool:
+def is_documented_for_all_platforms(key: str) -> bool:
     """Return whether the documentation describes the setting once for all platforms, as it does for chat
     policies."""
     section, _, name = key.partition(".")

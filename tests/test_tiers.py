@@ -63,7 +63,7 @@ def test_each_target_runs_its_tier_and_ci_runs_test_and_full() -> None:
         assert read_command(target) == f"$(PYTEST) --tier {tier} $(ARGS)"
     steps = [line.strip() for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()]
     assert {"make lint", "make test", "make test-full"} <= {*steps}
-    # The other branch of this step, `make coverage`, runs the same tests.
+    # In CI, `make coverage` may run instead of `make test`. It runs the same tests.
     assert steps[steps.index("make test") - 2 : steps.index("make test") + 2] == [
         *("make coverage", "else", "make test", "fi")
     ]
