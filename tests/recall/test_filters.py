@@ -1,5 +1,6 @@
-"""Every field of a query restricts the search to exactly the messages that match the field, on a real
-store."""
+"""Each field of a query limits the search to exactly the messages that match the field. Tested on a real
+store.
+"""
 
 from __future__ import annotations
 
@@ -174,7 +175,7 @@ def test_anthropic_names_of_tools_are_found(db: SessionDB) -> None:
     assert [row["id"] for row in db.search("tool:bash")] == [number]
 
 
-def test_a_person_is_shown_their_own(db: SessionDB, said: dict[str, int]) -> None:
+def test_a_person_finds_only_their_own_messages(db: SessionDB, said: dict[str, int]) -> None:
     ann = db.scoped(Principal("telegram", "ann", "dm", "dm-ann"))
     mine = ann.create_session()
     number = ann.append_message(mine, "user", "a word of my own")
