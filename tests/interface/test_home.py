@@ -1,4 +1,4 @@
-"""The home is `HERMES_HOME`, or `~/.hermes` if the variable is not set. It is looked up at each use."""
+"""The home is `HERMES_HOME`, or `~/.hermes` if the variable is not set. The variable is read at each use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASK_TWICE = "from hermes_constants import get_hermes_home; get_hermes_home(); pr
 
 @pytest.fixture
 def standard(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Unset HERMES_HOME and return the `~/.hermes` of this test's person."""
+    """Unset HERMES_HOME and return `~/.hermes` of this test."""
     monkeypatch.delenv("HERMES_HOME")
     folder = Path.home() / ".hermes"
     folder.mkdir()

@@ -196,7 +196,7 @@ def test_tool_calls_are_parsed_and_other_json_columns_stay_text(a: SessionDB) ->
 
 
 @pytest.mark.parametrize("broken", ["{not json", "", "[1, 2", "\x00json:"])
-def test_tool_calls_that_are_no_json_read_as_an_empty_list(a: SessionDB, broken: str) -> None:
+def test_tool_calls_that_are_not_json_are_read_as_an_empty_list(a: SessionDB, broken: str) -> None:
     a.append_message("a", "assistant", "x", tool_calls=[CALL])
     change_rows(a, "UPDATE messages SET tool_calls=?", broken)
     assert only(a)["tool_calls"] == []

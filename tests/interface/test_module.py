@@ -1,4 +1,4 @@
-"""The other names in `hermes_state`: its constants, and the messages for a store that is not available."""
+"""The other names in `hermes_state`: its constants, and its messages about a store that is not available."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_opening_and_listing_load_only_what_they_use(home: Path) -> None:
     assert (result.stdout, result.stderr) == ("1 []\n", "")
 
 
-# The query as the reference passes it on
+# the query in the form in which the reference passes it to FTS5
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_the_cause_is_told_after_the_prefix() -> None:
 
 
 @pytest.mark.parametrize("mark", ["locking protocol", "Not Authorized", "disk I/O error"])
-def test_a_cause_that_smells_of_wal_gets_a_hint(mark: str) -> None:
+def test_a_cause_related_to_wal_gets_a_hint(mark: str) -> None:
     hermes_state._set_last_init_error(f"OperationalError: {mark}")
     text = format_session_db_unavailable()
     assert text.startswith(f"Session database not available: OperationalError: {mark}")

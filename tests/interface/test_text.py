@@ -170,6 +170,6 @@ def test_the_first_thing_said_is_the_preview(db: SessionDB, content: Any, shown:
     db.append_message("s", "user", content)
     db.append_message("s", "user", "nor this")
     assert db.list_sessions_rich()[0]["preview"] == shown
-    # An update by another program makes the store compute it again.
+    # after an update by another program, the store computes the preview again
     change_rows(db, "UPDATE sessions SET started_at = started_at")
     assert db.list_sessions_rich()[0]["preview"] == shown
