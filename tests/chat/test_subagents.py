@@ -1,4 +1,6 @@
-"""Subagents in a terminal: their output, `/agents`, and the lines of `hermes -q`."""
+"""Subagents in a terminal: their output in the chat, `/agents`, and the lines that `hermes -q` prints about
+them.
+"""
 
 from __future__ import annotations
 
