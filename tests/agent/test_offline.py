@@ -1,5 +1,6 @@
-"""The offline model uses every tool, answers from the person's own sessions, and says that it is not a real
-model."""
+"""The offline model uses every tool and answers from the sessions of the person. It says that it is not a
+real model.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ async def say(db: SessionDB, tmp_path: Path) -> Say:
     return answer_to
 
 
-async def test_it_says_what_it_is(say: Say) -> None:
+async def test_the_offline_model_says_what_it_is(say: Say) -> None:
     for greeting in ("hello", "help", "who are you?"):
         assert "not a language model" in await say(greeting)
 
