@@ -1,4 +1,4 @@
-"""Damage to the whole file: empty, garbage, truncated, or missing while its log remains."""
+"""The whole file is damaged: it is empty, garbage or truncated, or it is missing while its log exists."""
 
 from __future__ import annotations
 
