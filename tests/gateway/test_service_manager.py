@@ -1,4 +1,4 @@
-"""The gateway process reports its state to systemd, and `/readyz` fails first when the process ends."""
+"""The gateway process reports its state to systemd. When the process ends, `/readyz` fails first."""
 
 from __future__ import annotations
 
