@@ -1,8 +1,8 @@
-"""The location of temporary folders: in memory in `make test` where possible, otherwise on the disk.
+"""Chooses where temporary folders are: in memory in `make test` if possible, otherwise on the disk.
 
 A test with a store spends half of its time waiting for the disk. In memory, SQLite works as on a disk, with
-real files, locks and a log. `make test-full` and a run without `--tier` use the disk. So does a run with
-`--basetemp`, which keeps the folders of failed tests.
+real files, locks and a log. `make test-full`, a run without `--tier` and a run with `--basetemp` use the
+disk. `--basetemp` keeps the folders of failed tests.
 """
 
 from __future__ import annotations

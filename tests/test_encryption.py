@@ -1,7 +1,7 @@
 """Encryption at rest, tested from an environment without ciphers.
 
-The tests in `tests/encrypted` and some others run in a separate process, with `apsw-sqlite3mc` before `apsw`
-on its path. `apsw-sqlite3mc` is installed once into a separate folder and never into the same environment as
+The tests in `tests/encrypted` and some others run in a separate process, in which `apsw-sqlite3mc` replaces
+`apsw`. `apsw-sqlite3mc` is installed once into a separate folder, and never into the same environment as
 `apsw`.
 """
 

@@ -79,7 +79,7 @@ def test_a_home_is_writable_by_others_if_its_group_has_other_members() -> None:
     assert _is_writable_by_others(made(0o772, 0, 0))
 
 
-def test_a_home_of_somebody_else_is_refused(foreign: Path) -> None:
+def test_a_home_of_another_user_is_refused(foreign: Path) -> None:
     line = refusal(HERMES_HOME=str(foreign))
     assert f"the home {foreign} belongs to" in line
     assert not (foreign / ".env").exists()
@@ -219,7 +219,7 @@ def check_planted_link(home: Path, tmp_path: Path, name: str, use: Callable[[Pat
     assert not missing.exists()
 
 
-def test_a_file_of_somebody_else_is_refused_and_a_loose_one_made_private(home: Path) -> None:
+def test_a_file_of_another_user_is_refused_and_a_readable_one_made_private(home: Path) -> None:
     home.mkdir()
     file = home / "x.lock"
     file.touch()

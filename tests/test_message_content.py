@@ -75,7 +75,7 @@ def test_any_content_is_read_and_every_detail_contains_the_words(content: Any, r
         {"id": "c1", "name": "look", "input": {"at": 1}},
     ],
 )
-def test_tool_calls_of_every_provider_are_read_alike(call: dict[str, Any]) -> None:
+def test_tool_calls_of_every_provider_are_read_in_the_same_way(call: dict[str, Any]) -> None:
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     assert [tuple(found) for found in list_calls(message)] == [("c1", "look", {"at": 1})]
     assert list_call_names(message) == ["look"]

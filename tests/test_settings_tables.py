@@ -18,7 +18,7 @@ def test_every_table_is_as_the_declarations_make_it() -> None:
         assert text.count("<!-- table: ") == text.count("<!-- end of table -->"), page.name
 
 
-def test_the_page_tells_every_setting_and_variable_and_no_other() -> None:
+def test_the_page_lists_every_setting_and_variable_and_no_other() -> None:
     page = (DOCS / "configuration.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([\w.<>-]+)` \| (?:`([\w<>]+)`)? \|", page, re.MULTILINE)
     values = dict(rows)

@@ -40,7 +40,7 @@ def read_command(target: str) -> str:
     return found[1]
 
 
-def test_whatever_its_marks_a_test_runs_in_test_or_in_full() -> None:
+def test_a_test_with_any_marks_runs_in_test_or_in_full() -> None:
     for markers in COMBINATIONS:
         assert is_in_tier("test", markers) or is_in_tier("full", markers), markers
 

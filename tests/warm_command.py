@@ -1,8 +1,8 @@
-"""Runs the `hermes` command in a separate process, without the time to start Python and to import the
+"""Runs the `hermes` command in a separate process, and saves the time to start Python and to import the
 command.
 
 A server process imports the command once. Each run is a fork of that process, with its own arguments,
-environment, folder and standard streams. It ends as every process does. A test of the start itself, of
+environment, folder and standard streams. It ends like any other process. A test of the start itself, of
 imports or of the command line of a process starts Python instead.
 """
 

@@ -82,7 +82,7 @@ async def test_the_middle_becomes_a_summary_and_nothing_is_lost(db: SessionDB) -
     assert "- [ ] water talk" in text
 
 
-async def test_the_summary_holds_no_secret_and_cites_only_what_there_is(db: SessionDB) -> None:
+async def test_the_summary_contains_no_secret_and_cites_only_existing_messages(db: SessionDB) -> None:
     key = "sk-" + "0123456789abcdef" * 2
     talk(db, exchanges=1)
     db.append_message("talk", "user", f"my key is {key}")
@@ -299,7 +299,7 @@ async def test_stopping_while_the_continuation_is_stored_keeps_it(db: SessionDB)
     assert record.session_id == db.tip("talk") != "talk"
 
 
-async def test_one_lease_holds_the_conversation_before_and_after(db: SessionDB) -> None:
+async def test_the_same_lease_is_valid_before_and_after(db: SessionDB) -> None:
     record = StoredRecord(db, talk(db))
     await record.hold()
     await done(compressor(record, Summarizer()).compress(overflow=False))

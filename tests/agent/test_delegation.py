@@ -507,7 +507,7 @@ def test_subagents_run_in_order_within_the_limit(most: int, steps: list[tuple[st
         max_size=40,
     )
 )
-def test_nobody_starts_more_than_the_quota_in_any_hour(asked: list[tuple[set[str], int, int]]) -> None:
+def test_a_person_cannot_exceed_the_quota_in_any_hour(asked: list[tuple[set[str], int, int]]) -> None:
     now = 0.0
     granted: list[tuple[str, float]] = []
     quota = TaskQuota(5, lambda: now)

@@ -53,7 +53,7 @@ async def test_the_offline_model_says_what_it_is(say: Say) -> None:
         assert "not a language model" in await say(greeting)
 
 
-async def test_it_searches_and_quotes_your_own_sessions(db: SessionDB, say: Say) -> None:
+async def test_the_model_searches_and_quotes_the_sessions_of_the_person(db: SessionDB, say: Say) -> None:
     db.create_session("old", "cli")
     db.append_message("old", "user", "The retry budget is five tries.")
     db.set_session_title("old", "retries")
@@ -65,7 +65,7 @@ async def test_it_searches_and_quotes_your_own_sessions(db: SessionDB, say: Say)
     assert "retries" in await say("list my sessions")
 
 
-async def test_it_runs_commands_and_works_with_files_memory_and_the_list(
+async def test_the_model_runs_commands_and_uses_files_memory_and_the_todo_list(
     say: Say, tmp_path: Path, home: Path
 ) -> None:
     assert "hello there" in await say("run echo hello there")

@@ -66,7 +66,7 @@ def test_configured_prices_take_precedence_over_the_list() -> None:
     assert (price_columns["cost_source"], price_columns["pricing_version"]) == ("config.yaml", "config")
 
 
-def test_tokens_that_nobody_counted_or_priced_make_the_cost_unknown() -> None:
+def test_tokens_without_a_count_or_price_make_the_cost_unknown() -> None:
     assert make_price(OPENAI)("gpt-5", Used())[0] is None
     assert make_price(OPENAI)("gpt-5", Used(input_tokens=5))[0] is None
     assert (

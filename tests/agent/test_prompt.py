@@ -57,7 +57,7 @@ def test_the_same_inputs_give_the_same_text_all_day(folder: Path) -> None:
     assert prompt(folder) == prompt(folder) == prompt(folder, NOON + 60)
 
 
-def test_memory_and_skills_are_in_it_as_data(folder: Path) -> None:
+def test_memory_and_skills_are_included_as_data(folder: Path) -> None:
     Memory().add("user", "Likes tea.")
     Memory().add("memory", "The server is called kestrel.")
     Skills().create("release", "How to release", "Tag it.")

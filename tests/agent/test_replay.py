@@ -165,7 +165,7 @@ def test_a_crash_anywhere_gives_a_request_that_is_accepted(rows: list[dict[str, 
 
 
 @given(texts=st.lists(st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip), min_size=1))
-def test_nothing_that_was_said_is_lost_and_all_of_it_is_in_order(texts: list[str]) -> None:
+def test_no_message_is_lost_and_the_order_is_kept(texts: list[str]) -> None:
     rows = [user(text) if number % 3 else assistant(text) for number, text in enumerate(texts)]
     sent = "\n\n".join(message["content"] for message in replay(rows))
     at = 0

@@ -24,7 +24,7 @@ class Slow(SessionDB):
         return super().trash_session(session_id, segment=segment)
 
 
-async def test_delete_goes_to_the_trash_at_once_and_comes_back(
+async def test_delete_moves_to_the_trash_at_once_and_can_be_undone(
     browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     for number in range(4):
@@ -42,7 +42,7 @@ async def test_delete_goes_to_the_trash_at_once_and_comes_back(
         assert db.list_trash() == []
 
 
-async def test_a_key_pressed_twice_deletes_two_and_both_come_back(
+async def test_a_key_pressed_twice_deletes_two_and_both_can_be_undone(
     browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     for number in range(4):

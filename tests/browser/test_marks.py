@@ -127,7 +127,7 @@ class Gated(SessionDB):
 
 
 @pytest.mark.parametrize("kept", [0, 1])
-async def test_conversations_that_are_being_deleted_do_not_come_back_before_the_end(
+async def test_conversations_that_are_being_deleted_do_not_reappear(
     browsing: Browsing, add_session: AddSession, db: SessionDB, kept: int
 ) -> None:
     some(add_session, 60)  # ten of them are not loaded

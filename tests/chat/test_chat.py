@@ -496,7 +496,9 @@ async def test_a_conversation_is_saved_to_a_file_once(typing: Typing, tmp_path: 
     assert "talk.md' exists; name another file" in " ".join(shown.split())
 
 
-async def test_a_saved_conversation_is_private_and_nothing_in_it_acts(typing: Typing, tmp_path: Path) -> None:
+async def test_a_saved_conversation_is_private_and_contains_no_active_content(
+    typing: Typing, tmp_path: Path
+) -> None:
     victim = tmp_path / "victim"
     (tmp_path / "link.md").symlink_to(victim)
     said = "![x](http://x.example/p.png) [y](javascript:z) <img src=q>"
@@ -679,7 +681,7 @@ def other_terminal(db: SessionDB, session_id: str, verb: str = "acquire") -> Ite
 
 
 @pytest.mark.parametrize(("choice", "own", "theirs"), [("2", 0, 2), ("3", 1, 1), ("4", 0, 1)])
-async def test_a_second_terminal_is_told_and_may_take_over_or_branch(
+async def test_a_second_terminal_can_take_over_or_branch(
     db: SessionDB, typing: Typing, choice: str, own: int, theirs: int
 ) -> None:
     db.create_session("shared", "cli")

@@ -58,7 +58,7 @@ def test_an_answer_is_shown_whole_in_a_narrow_window(text: str, width: int) -> N
 
 
 @given(TEXTS)
-def test_an_answer_is_whole_where_there_is_no_terminal(text: str) -> None:
+def test_an_answer_is_shown_whole_without_a_terminal(text: str) -> None:
     assert "".join(text.split()) in "".join(answered(text, terminal=False).split())
 
 

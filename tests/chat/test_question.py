@@ -215,7 +215,7 @@ async def test_a_paste_typed_ahead_stands_whole_in_the_next_prompt() -> None:
 # ---------------------------------------------------------------- a real terminal
 
 
-def test_a_terminal_that_answers_late_holds_keys_back_until_then(home: Path) -> None:
+def test_keys_are_ignored_until_a_slow_terminal_answers(home: Path) -> None:
     with Terminal(ECHO) as terminal:
         terminal.sees("❯")
         terminal.is_raw()

@@ -59,7 +59,7 @@ def through(screen: Screen, *happened: Any) -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_of_a_long_snippet_the_match_is_in_the_line(terminal: bool) -> None:
+def test_the_line_of_a_long_snippet_contains_the_match(terminal: bool) -> None:
     screen, shown = a_screen(terminal=terminal)
     screen.print_snippet(
         "a long way to what was looked for, which is the >>>budget<<< and more words after it"
@@ -278,7 +278,7 @@ def test_text_from_outside_cannot_act_on_the_terminal(terminal: bool) -> None:
     assert "\u202e" not in text
 
 
-def test_where_there_is_no_terminal_it_is_plain_text() -> None:
+def test_without_a_terminal_the_output_is_plain_text() -> None:
     screen, shown = a_screen(terminal=False)
     through(screen, events.TextDelta("# one\n\ntwo"), events.Done(""))
     assert shown.getvalue() == "# one\n\ntwo\n"
@@ -358,7 +358,7 @@ def test_each_line_of_the_status_takes_one_row(sent: list[str], line: str, width
     assert Terminal(shown.getvalue()).lines == [""]
 
 
-def test_of_a_long_input_the_end_is_shown() -> None:
+def test_the_end_of_a_long_input_is_shown() -> None:
     screen, shown = a_screen(width=20)
     screen.begin()
     screen.show_typed(TypedText((), "a beginning and then the end"))

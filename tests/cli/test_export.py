@@ -451,7 +451,7 @@ class TestBrokenOff:
         assert out.read_text() == "old"
         assert [path.name for path in out.parent.iterdir()] == ["all.jsonl"]
 
-    def test_a_reader_that_goes_away_is_no_error(self) -> None:
+    def test_a_closed_pipe_is_not_an_error(self) -> None:
         command = " ".join(COMMAND)
         result = subprocess.run(
             ["bash", "-c", f"set -o pipefail; {command} sessions export - | head -c 10"],

@@ -146,7 +146,7 @@ def test_a_conversation_that_has_grown_is_added_to(hermes: Hermes, elsewhere: Se
     assert json.loads(again.stdout)["messages"] == 0
 
 
-def test_sessions_that_come_back_from_the_trash_are_counted_as_such(
+def test_sessions_restored_from_the_trash_are_counted(
     hermes: Hermes, elsewhere: SessionDB, file: Path
 ) -> None:
     for name in ("grown", "same", "diverged"):
@@ -392,7 +392,9 @@ def test_an_invalid_path_is_refused_before_anything_is_imported(
     assert not os.path.exists(os.environ["HERMES_HOME"])
 
 
-def test_numbers_that_json_does_not_have_come_back(hermes: Hermes, elsewhere: SessionDB, file: Path) -> None:
+def test_numbers_that_json_does_not_support_are_imported(
+    hermes: Hermes, elsewhere: SessionDB, file: Path
+) -> None:
     elsewhere.create_session("a", "cli")
     elsewhere.append_message("a", "user", [float("inf"), 2**80, "x"])
     hermes("sessions", "export", str(file), "--store", str(elsewhere.db_path))

@@ -216,7 +216,7 @@ def test_a_terminal_without_unicode_still_gets_its_list(hermes: Hermes, add_sess
 
 
 @pytest.mark.parametrize("words", [("sessions", "list"), ("sessions", "list", "--json"), ("--help",)])
-def test_a_reader_that_goes_away_is_no_error(add_session: AddSession, words: tuple[str, ...]) -> None:
+def test_a_closed_pipe_is_not_an_error(add_session: AddSession, words: tuple[str, ...]) -> None:
     for number in range(5):
         add_session(f"s{number}", "hello")
     reading, writing = os.pipe()
@@ -313,7 +313,7 @@ def test_json_prints_only_the_named_fields_and_times_as_iso_8601(
         (["--", "--json", "title"], None, ["--json", "title"]),
     ],
 )
-def test_a_word_after_json_is_a_field_only_where_it_is_no_query(
+def test_a_word_after_json_is_a_field_unless_it_can_be_a_query(
     words: list[str], fields: tuple[str, ...] | None, query: list[str]
 ) -> None:
     parsed = make_parser(["search"]).parse_args(["search", *words])

@@ -203,7 +203,7 @@ def test_in_a_home_that_does_not_exist_nothing_is_created(
     assert not mistyped.exists()
 
 
-def test_a_home_without_a_store_is_no_mistyped_home(hermes: Hermes, home: Path) -> None:
+def test_a_home_without_a_store_is_not_reported_as_mistyped(hermes: Hermes, home: Path) -> None:
     assert hermes("setup", "--offline").returncode == 0
     result = hermes("sessions", "list")
     assert result.returncode == 1

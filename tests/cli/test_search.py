@@ -75,7 +75,7 @@ def test_the_query_is_searched_as_typed(hermes: Hermes, query: str, expected: li
 
 
 @pytest.mark.usefixtures("kept")
-def test_a_title_finds_its_conversation_though_nobody_said_it(hermes: Hermes) -> None:
+def test_a_title_finds_its_conversation_without_a_matching_message(hermes: Hermes) -> None:
     assert found(hermes, "two", "words") == ["split"]
 
 
@@ -159,7 +159,7 @@ def test_an_unknown_field_is_reported(hermes: Hermes, add_session: AddSession) -
     assert "searched for 'colour:red' as text" in hermes("search", "colour:red").stdout
 
 
-def test_snippets_cannot_drive_the_terminal(hermes: Hermes, add_session: AddSession) -> None:
+def test_snippets_have_no_control_sequences(hermes: Hermes, add_session: AddSession) -> None:
     add_session("attack", "needle \x1b[2J\x1b]0;owned\x07 \u202egnp\nforged line", title="calm")
     shown = hermes("search", "needle").stdout
     assert not set(shown) & set("\x1b\x07\u202e")

@@ -41,7 +41,7 @@ def test_a_transcript_names_the_author_of_each_message(hermes: Hermes) -> None:
 
 
 @pytest.mark.usefixtures("family")
-def test_tools_and_reasoning_are_shown_when_asked_for_and_cannot_drive_the_terminal(hermes: Hermes) -> None:
+def test_tools_and_reasoning_are_shown_on_request_without_control_sequences(hermes: Hermes) -> None:
     shown = hermes("sessions", "show", "first", "--tools", "--reasoning").stdout
     assert "○ terminal" in shown
     assert "  total 0\n  file" in shown

@@ -82,7 +82,7 @@ def test_a_backup_is_encrypted_and_is_restored_with_the_same_key(store: Path, tm
     assert files_that_tell(tmp_path) == []
 
 
-def test_a_backup_comes_back_where_the_store_is_gone(store: Path, tmp_path: Path) -> None:
+def test_a_backup_is_restored_if_the_store_is_missing(store: Path, tmp_path: Path) -> None:
     before = content(store)
     for file in store.parent.glob("state.db*"):
         if file.is_file():

@@ -116,7 +116,7 @@ async def test_two_requests_are_distinguished() -> None:
 # ---------------------------------------------------------------- who may answer
 
 
-async def test_nobody_else_can_answer_and_nobody_learns_that_something_waits() -> None:
+async def test_nobody_else_can_answer_or_learn_of_the_request() -> None:
     async with ApprovalGateway() as gateway:
         name = name_in(await gateway.asked(ANN, "ls"))
         others = (BOB, in_group(ANN), in_group(BOB), ANN._replace(thread_id="9"), BOB._replace(chat_id="1"))

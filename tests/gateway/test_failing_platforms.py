@@ -116,7 +116,7 @@ async def test_an_answer_is_delivered_after_a_refused_connection(
 
 
 @pytest.mark.parametrize("answer", [CUT, CUT_AFTER])
-async def test_an_answer_that_may_have_arrived_is_told_and_resent_on_request(
+async def test_an_unknown_delivery_is_reported_and_resent_on_request(
     server: TelegramServer, tmp_path: Path, answer: Answer
 ) -> None:
     alice = server.person("Alice")

@@ -160,7 +160,7 @@ def test_cancelled_at_the_terminal(handoff: HandoffSetup) -> None:
     assert stage.heard(here)[before:] == [echo(f"barrier{apple}")]
 
 
-def test_without_a_home_channel_until_somebody_names_one(make_handoff: Callable[..., HandoffSetup]) -> None:
+def test_without_a_home_channel_until_one_is_set(make_handoff: Callable[..., HandoffSetup]) -> None:
     handoff = make_handoff(home=False)
     handoff.gateway.be_up()
     stage, here = handoff.stage, handoff.stage.dm(handoff.ann)

@@ -64,7 +64,7 @@ async def test_an_app_is_served_and_says_nothing_on_the_terminal(
     assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
-async def test_what_breaks_in_an_app_is_logged_and_the_next_request_is_answered(
+async def test_an_error_of_an_app_is_logged_and_the_next_request_is_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with served(APP) as address, client_of(address) as client:
@@ -341,7 +341,7 @@ async def test_active_connections_are_kept_and_further_ones_are_refused() -> Non
         assert [(await one).text for one in asked] == ["here it is"] * 2
 
 
-async def test_a_body_that_does_not_come_makes_room_when_nobody_is_idle() -> None:
+async def test_without_idle_connections_one_that_waits_for_a_body_is_closed() -> None:
     set_limits(Limits(connections=1))
     async with served(APP) as address, client_of(address) as client:
         stalled = await _connect(address, b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
@@ -384,7 +384,7 @@ asyncio.run(serve(app, "127.0.0.1", 0, ready=lambda port: print(port, flush=True
 """
 
 
-async def test_more_half_open_connections_than_file_descriptors_shut_nobody_out() -> None:
+async def test_more_half_open_connections_than_file_descriptors_do_not_block_others() -> None:
     server = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", FEW_DESCRIPTORS),
         stdout=asyncio.subprocess.PIPE,

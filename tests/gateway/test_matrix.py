@@ -675,7 +675,7 @@ _JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(_NAMES), _JSON))
-def test_whatever_people_send_can_be_read(content: dict[str, Any]) -> None:
+def test_any_event_of_people_can_be_read(content: dict[str, Any]) -> None:
     room_events.find_thread(content)
     room_text = room_events.read_content(content)
     if room_text is not None:

@@ -67,7 +67,7 @@ def test_a_code_admits_one_person_permanently_and_is_used_up(
     assert Pairings(folder).list_people() == [made]
 
 
-def test_a_code_is_eight_letters_that_nobody_confuses(pairings: Pairings) -> None:
+def test_a_code_is_eight_unambiguous_letters(pairings: Pairings) -> None:
     codes = {pairings.make_code() for _ in range(5)}
     assert len(codes) == 5
     assert all(len(code) == LENGTH == 8 and set(code) <= set(ALPHABET) for code in codes)
@@ -113,7 +113,7 @@ def test_after_three_wrong_codes_the_next_one_must_wait(pairings: Pairings, cloc
     assert pairings.try_code("telegram", "1", None, code) is not None
 
 
-def test_who_is_an_owner_stays_one(pairings: Pairings, clock: Clock) -> None:
+def test_an_owner_stays_an_owner(pairings: Pairings, clock: Clock) -> None:
     pairings.try_code("telegram", "1", "ann", pairings.make_code())
     since = clock.time
     clock.time += 60
@@ -234,7 +234,7 @@ def test_a_running_gateway_accepts_no_other_key(pairings: Pairings, folder: Path
     assert pairings.is_paired("telegram", "1")
 
 
-def test_an_older_version_of_the_file_does_not_bring_somebody_back(pairings: Pairings, folder: Path) -> None:
+def test_an_older_version_of_the_file_does_not_restore_access(pairings: Pairings, folder: Path) -> None:
     pairings.try_code("telegram", "1", None, pairings.make_code())
     older = (folder / FILE).read_text()
     Pairings(folder).revoke("telegram", "1")
@@ -338,6 +338,6 @@ def test_from_people_with_access_only_the_command_is_a_code() -> None:
 
 
 @given(st.text())
-def test_any_text_holds_a_code_or_none(text: str) -> None:
+def test_any_text_contains_a_code_or_none(text: str) -> None:
     code = find_code(text)
     assert code is None or (len(code) == LENGTH and set(code) <= set(ALPHABET))

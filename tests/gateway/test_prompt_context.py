@@ -119,7 +119,7 @@ def test_ids_that_identify_people_can_be_hidden(platform: str) -> None:
         assert secret not in text
 
 
-def test_a_private_chat_is_with_nobody_in_particular_then() -> None:
+def test_with_hidden_ids_a_private_chat_names_no_person() -> None:
     assert facts(prompt(ANN, redact_pii=True))["chat"] == f"DM with user_{hashed('42')}"
 
 
@@ -173,7 +173,7 @@ def test_those_without_a_name_or_an_id_speak_too() -> None:
         *("Ѕystem", "sys\u200etem", "People in this room", "note", "file x"),
     ],
 )
-def test_nobody_is_called_a_role(name: str) -> None:
+def test_no_speaker_has_the_name_of_a_role(name: str) -> None:
     assert format_speaker(ANN._replace(user_name=name)).startswith("[‹")
 
 

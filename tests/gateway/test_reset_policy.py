@@ -266,7 +266,7 @@ def test_a_gateway_that_was_down_for_three_days_resets_once() -> None:
     assert lived(DAILY, SAID[:2], looks()) == ["Thu 27 15:00 daily since Tue 25 04:00"]
 
 
-def test_a_message_after_days_finds_a_new_session_also_if_nobody_looked_meanwhile() -> None:
+def test_a_message_after_days_begins_a_new_session_even_without_checks() -> None:
     assert lived(DAILY, SAID[:2] + SAID[4:], every(10, "2025-03-29 23:00", "2025-03-30 03:50")) == [
         "Sat 29 23:00 daily since Tue 25 04:00"
     ]

@@ -269,7 +269,7 @@ def test_the_same_chat_is_the_same_row_and_another_chat_is_another(
 
 
 @given(SOURCES)
-def test_a_source_comes_back_as_it_was(source: Source) -> None:
+def test_a_source_is_read_back_unchanged(source: Source) -> None:
     values = source.to_dict()
     assert Source.from_dict(json.loads(json.dumps(values))) == source
     always = {

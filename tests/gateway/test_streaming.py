@@ -109,7 +109,7 @@ def test_whitespace_alone_is_not_shown() -> None:
     assert adapter.texts == []
 
 
-def test_what_fits_into_one_message_is_shown_and_the_rest_is_not() -> None:
+def test_only_the_part_that_fits_into_one_message_is_shown() -> None:
     async def answer(live: LiveMessage) -> None:
         await live.add("A sentence of some words. " * 20)
         await asyncio.sleep(1)
@@ -184,7 +184,7 @@ def test_text_discarded_before_it_was_shown_is_never_shown() -> None:
 
 
 @pytest.mark.parametrize(("can", "stream"), [(Capabilities(edits=False), True), (EDITS, False)])
-def test_without_edits_there_is_only_a_sign_that_somebody_types(can: Capabilities, stream: bool) -> None:
+def test_without_edits_only_typing_is_shown(can: Capabilities, stream: bool) -> None:
     adapter = FakeAdapter(can=can)
     assert run_answer(adapter, a_long_answer, stream=stream) is None
     assert {call.verb for call in adapter.calls} == {"typing"}

@@ -314,9 +314,7 @@ async def test_an_edit_is_a_message_of_its_own(server: TelegramServer, adapter: 
 # Files
 
 
-async def test_a_photo_is_offered_and_fetched_only_when_somebody_asks(
-    server: TelegramServer, adapter: Telegram
-) -> None:
+async def test_a_photo_is_fetched_only_on_request(server: TelegramServer, adapter: Telegram) -> None:
     alice = server.person("Alice")
     async with running(adapter) as heard:
         server.say(alice, "look", photo=b"\xff\xd8 large")
@@ -757,7 +755,7 @@ async def test_messages_that_certainly_did_not_arrive(server: TelegramServer, ad
 
 
 @pytest.mark.parametrize("answer", [INTERNAL, BAD_GATEWAY, Answer(503, b"overloaded"), Answer(504)])
-async def test_a_failure_of_the_server_is_no_delivery(
+async def test_a_failure_of_the_server_counts_as_not_delivered(
     server: TelegramServer, adapter: Telegram, answer: Answer
 ) -> None:
     to = private(server.person("Alice"))

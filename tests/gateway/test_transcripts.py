@@ -156,7 +156,7 @@ def test_the_terminal_writes_transcripts_if_all_are_requested(
         assert stored_lines[-1]["session"]["end_reason"] == "cli_close"
 
 
-def test_every_column_that_an_import_restores_is_in_it() -> None:
+def test_a_transcript_has_every_column_that_an_import_restores() -> None:
     mirrored = {name.strip().removeprefix("s.") for name in f"{SMALL_COLUMNS}, {LARGE_COLUMNS}".split(",")}
     restored = {
         *incoming_session.REST,

@@ -39,7 +39,7 @@ def test_without_the_environment_it_is_dot_hermes(standard: Path) -> None:
 
 
 @pytest.mark.parametrize("blank", ["", "   ", "\t\n"])
-def test_a_blank_setting_is_no_setting(blank: str, standard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blank_variable_is_ignored(blank: str, standard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERMES_HOME", blank)
     assert get_hermes_home() == standard
 

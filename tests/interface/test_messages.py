@@ -202,7 +202,7 @@ def test_tool_calls_that_are_not_json_are_read_as_an_empty_list(a: SessionDB, br
     assert only(a)["tool_calls"] == []
 
 
-def test_order_is_by_id_whatever_the_clock_said(a: SessionDB) -> None:
+def test_the_order_is_by_id_and_not_by_time(a: SessionDB) -> None:
     for text, when in (("first", 300.0), ("second", 100.0), ("third", 200.0), ("fourth", 200.0)):
         a.append_message("a", "user", text, timestamp=when)
     assert contents(a.get_messages("a")) == ["first", "second", "third", "fourth"]

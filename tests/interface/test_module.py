@@ -127,7 +127,7 @@ def test_a_query_is_made_safe_for_fts5_as_documented(typed: str, passed_on: str)
 # A store that cannot be opened
 
 
-def test_without_a_failure_there_is_no_cause_to_tell() -> None:
+def test_without_a_failure_there_is_no_cause() -> None:
     assert get_last_init_error() is None
     assert format_session_db_unavailable() == "Session database not available."
     assert format_session_db_unavailable("No history") == "No history."
@@ -146,7 +146,7 @@ def test_a_later_success_does_not_clear_the_cause(tmp_path: Path) -> None:
     assert get_last_init_error() == "OSError: gone"
 
 
-def test_the_cause_is_told_after_the_prefix() -> None:
+def test_the_cause_follows_the_prefix() -> None:
     hermes_state._set_last_init_error("OSError: gone")
     assert format_session_db_unavailable() == "Session database not available: OSError: gone."
     assert format_session_db_unavailable(prefix="No history") == "No history: OSError: gone."

@@ -36,7 +36,7 @@ def test_without_a_message_the_preview_is_empty(a: SessionDB) -> None:
     assert preview(a) == ""
 
 
-def test_the_first_is_the_first_written_whatever_the_clock_said(a: SessionDB) -> None:
+def test_the_first_message_is_the_one_written_first(a: SessionDB) -> None:
     a.append_message("a", "user", "first", timestamp=200)
     a.append_message("a", "user", "second", timestamp=100)
     assert preview(a) == "first"

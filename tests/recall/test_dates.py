@@ -73,7 +73,7 @@ NOW = at(2026, 5, 13, 15, 30)  # a Wednesday
         ("2025-10-25", (2025, 10, 25), (2025, 10, 26)),
     ],
 )
-def test_what_people_write(text: str, start: tuple[int, ...], end: tuple[int, ...]) -> None:
+def test_dates_as_people_write_them(text: str, start: tuple[int, ...], end: tuple[int, ...]) -> None:
     assert read_date(text, NOW, BERLIN) == Span(at(*start), at(*end))
 
 

@@ -139,7 +139,7 @@ def test_fields_alone_find_the_newest_first_and_in_pages(db: SessionDB, said: di
     assert db.search("title:ärger", limit=0) == []
 
 
-def test_what_is_in_the_trash_or_rewound_is_not_found(db: SessionDB, said: dict[str, int]) -> None:
+def test_trashed_and_rewound_messages_are_not_found(db: SessionDB, said: dict[str, int]) -> None:
     db.trash_session("job")
     db.rewind_to_message("kept", said["archived"])
     assert {row["id"] for row in db.search("word")} == set(said.values()) - {said["job"], said["archived"]}

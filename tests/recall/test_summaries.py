@@ -166,7 +166,7 @@ def nothing(request: Answer, handler: Completions) -> str:
 
 
 @pytest.mark.parametrize("failing", [refuse, hang_up, half, nonsense, nothing])
-def test_where_a_summary_fails_the_messages_are_shown_and_why(
+def test_if_a_summary_fails_the_messages_and_the_reason_are_shown(
     told: SessionDB, model: Model, failing: Callable[[Answer, Completions], str | None]
 ) -> None:
     def answer(request: Answer, handler: Completions) -> str | None:

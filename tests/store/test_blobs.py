@@ -187,7 +187,7 @@ STRUCTURES = st.lists(JSON | PARTS, max_size=4) | st.dictionaries(KEYS, JSON | P
 
 
 @given(STRUCTURES)
-def test_any_structure_comes_back_as_it_was_given(content: Any) -> None:
+def test_any_structure_is_read_back_unchanged(content: Any) -> None:
     before = repr(content)
     stored, kind, taken = attachments.encode(content)
     bytes_of = {one.hash: one.data for one in taken}

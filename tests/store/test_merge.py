@@ -401,7 +401,7 @@ def test_a_purged_session_can_be_imported_again(db: SessionDB) -> None:
     assert db.import_sessions(given, trusted=True).added == ("a",)
 
 
-def test_a_deleted_session_comes_back_without_what_its_continuation_kept(db: SessionDB) -> None:
+def test_a_deleted_session_is_imported_without_the_messages_its_continuation_kept(db: SessionDB) -> None:
     begin(db, "a", "one", "two")
     compress(db, "a", "b")
     say(db, "b", "three")
@@ -530,7 +530,7 @@ def test_a_newer_title_and_newer_tags_are_taken_over(db: SessionDB, other: Sessi
     assert other.import_sessions(export(db), trusted=True).updated == ()
 
 
-def test_an_older_title_and_removed_tags_do_not_come_back(db: SessionDB, other: SessionDB) -> None:
+def test_an_older_title_and_removed_tags_are_not_restored(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one")
     db.set_session_title("a", "Old")
     db.add_tags("a", "work")

@@ -251,7 +251,7 @@ def test_an_id_is_neither_a_pattern_nor_a_path(db: SessionDB, folder: Path, name
     assert (folder / "x" / "y.json").exists()
 
 
-def test_files_that_cannot_be_removed_are_no_error(db: SessionDB, folder: Path, tmp_path: Path) -> None:
+def test_files_that_cannot_be_removed_are_not_an_error(db: SessionDB, folder: Path, tmp_path: Path) -> None:
     session(db, "a", 1)
     session(db, "b", 1)
     (folder / "a.json").mkdir()

@@ -358,7 +358,7 @@ def test_without_an_open_session_the_last_ended_one_is_recovered(db: SessionDB) 
 
 
 @pytest.mark.parametrize("reason", ["session_reset", "idle", "daily"])
-def test_nothing_from_before_the_last_reset_comes_back(db: SessionDB, reason: str) -> None:
+def test_nothing_from_before_the_last_reset_is_recovered(db: SessionDB, reason: str) -> None:
     chat(db, "before", 200)
     chat(db, "reset", 300, ended=reason)
     assert db.routing.recover(*DM) is None

@@ -125,7 +125,7 @@ def _foreign(path: Path, *statements: str) -> None:
     subprocess.run([sys.executable, "-c", program, str(path), *statements], check=True)
 
 
-def test_a_foreign_row_that_nobody_counted_keeps_its_place(db: SessionDB) -> None:
+def test_a_foreign_row_without_an_updated_count_is_listed_correctly(db: SessionDB) -> None:
     """Scripts insert messages without updating `message_count`. The last activity of a session must not
     depend on that count."""
     db.create_session("s", "cli", started_at=1000.0)
@@ -138,7 +138,7 @@ def test_a_foreign_row_that_nobody_counted_keeps_its_place(db: SessionDB) -> Non
     check_exact(db)
 
 
-def test_a_foreign_delete_that_nobody_counted_does_not_freeze_activity(db: SessionDB) -> None:
+def test_a_foreign_delete_without_an_updated_count_updates_the_activity(db: SessionDB) -> None:
     db.create_session("s", "cli", started_at=5000.0)
     db.append_message("s", "user", "one", timestamp=6000.0)
     _foreign(db.db_path, "DELETE FROM messages")
@@ -164,7 +164,7 @@ def test_a_session_displaced_by_its_title_leaves_no_trace(db: SessionDB) -> None
     check_exact(db)
 
 
-def test_a_parent_that_comes_back_is_a_parent_again(db: SessionDB) -> None:
+def test_a_parent_that_is_inserted_again_is_a_parent_again(db: SessionDB) -> None:
     db.create_session("parent", "cli", started_at=1000.0)
     db.create_session("child", "cli", parent_session_id="parent", started_at=1001.0)
     check_exact(db)

@@ -92,7 +92,7 @@ def test_without_a_log_the_journal_is_private_too(home: Path) -> None:
     assert {name: oct(mode) for name, mode in seen.items() if name != "home" and mode & 0o177} == {}
 
 
-def test_folders_above_the_home_are_private_when_we_make_them(home: Path) -> None:
+def test_created_folders_above_the_home_are_private(home: Path) -> None:
     os.umask(0)
     path = home / "deep" / "er" / "state.db"
     SessionDB(path).close()

@@ -294,7 +294,7 @@ def test_in_the_persons_home_or_above_it_everything_needs_approval(
     assert "start in the folder of a project" in chosen.reason
 
 
-def test_a_home_that_is_a_git_repository_is_no_project_of_the_folders_in_it(temporary: Path) -> None:
+def test_a_home_that_is_a_git_repository_is_not_the_project_of_its_folders(temporary: Path) -> None:
     folder = Path.home() / "notes"
     folder.mkdir()
     (Path.home() / ".git").mkdir()

@@ -94,7 +94,7 @@ async def test_terminal_escapes_in_a_file_do_not_reach_anybody(context: ToolCont
 # ---------------------------------------------------------------- write_file
 
 
-async def test_a_file_is_created_with_its_folders_or_replaced_and_the_difference_is_told(
+async def test_a_file_is_created_with_its_folders_or_replaced_and_the_diff_is_returned(
     context: ToolContext,
 ) -> None:
     assert await write.run({"path": "a/b/c.txt", "content": "é\n"}, context) == "a/b/c.txt: created, 3 bytes"
@@ -350,7 +350,7 @@ async def test_one_place_is_changed_and_shown(context: ToolContext) -> None:
     assert file.read_text() == "a = 1\nb = 20\nc = 3\n"
 
 
-async def test_an_ambiguous_place_is_refused_unless_all_are_meant(context: ToolContext) -> None:
+async def test_an_ambiguous_text_is_refused_unless_all_matches_are_requested(context: ToolContext) -> None:
     file = context.cwd / "a"
     file.write_text("x\ny\nx\n")
     with pytest.raises(ToolFailed, match=r"is in the file 2 times \(line 1, 3\); add more context"):
@@ -386,7 +386,7 @@ async def test_a_file_keeps_its_own_line_ends(context: ToolContext) -> None:
     assert file.read_bytes() == b"1\r\n2\r\nthree\r\n"
 
 
-async def test_what_is_not_utf8_is_not_changed(context: ToolContext) -> None:
+async def test_a_file_that_is_not_utf8_is_not_changed(context: ToolContext) -> None:
     (context.cwd / "latin").write_bytes(b"caf\xe9")
     with pytest.raises(ToolFailed, match="not UTF-8"):
         await patch.run({"path": "latin", "old_text": "caf", "new_text": "x"}, context)

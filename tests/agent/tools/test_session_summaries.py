@@ -95,7 +95,7 @@ async def test_each_conversation_is_summarised_from_the_text_around_its_match(
     assert context.db.usage_of("here").total.estimated_cost_usd == pytest.approx(0.006)
 
 
-async def test_three_are_asked_at_once_and_no_more(
+async def test_at_most_three_summaries_are_requested_at_the_same_time(
     context: ToolContext, talks: SessionDB, model_server: ModelServer
 ) -> None:
     gate = threading.Event()

@@ -47,7 +47,7 @@ async def test_output_and_exit_code_are_returned(
     assert await terminal.run({"command": "kill -TERM $$"}, context) == ended
 
 
-async def test_it_runs_in_the_working_directory_or_in_a_folder_that_is_named(
+async def test_a_command_runs_in_the_working_directory_or_in_a_named_folder(
     terminal: Terminal, context: ToolContext
 ) -> None:
     (context.cwd / "sub").mkdir()

@@ -160,7 +160,7 @@ def test_the_names_are_those_of_the_schema() -> None:
         for table in TABLES
     ],
 )
-def test_each_column_comes_back_or_is_named(
+def test_each_column_is_restored_or_reported(
     template: Path, tmp_path: Path, table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = shape(template)[f"table {table}"]
@@ -242,7 +242,7 @@ def test_attachments_are_still_restored_into_messages(store: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(read_declared().rules))
-def test_indexes_triggers_and_the_view_come_back(store: Path, name: str) -> None:
+def test_indexes_triggers_and_the_view_are_restored(store: Path, name: str) -> None:
     wanted = shape(store)
     with closing(sqlite3.connect(store)) as connection:
         connection.execute(f"DROP {read_declared().rules[name]} {name}")
@@ -253,7 +253,7 @@ def test_indexes_triggers_and_the_view_come_back(store: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("table", [table for table in TABLES if table not in ("sessions", "messages")])
-def test_tables_come_back(store: Path, table: str) -> None:
+def test_tables_are_restored(store: Path, table: str) -> None:
     wanted = shape(store)[f"table {table}"]
     with closing(sqlite3.connect(store)) as connection:
         connection.execute(f"DROP TABLE {table}")
@@ -307,7 +307,7 @@ TOPICS = [(table, column) for table, columns in TOPIC_COLUMNS.items() for column
 
 
 @pytest.mark.parametrize(("table", "column"), TOPICS)
-def test_columns_of_topics_come_back_or_are_named(topics: Path, table: str, column: str) -> None:
+def test_columns_of_topics_are_restored_or_reported(topics: Path, table: str, column: str) -> None:
     wanted = shape(topics)[f"table {table}"]
     take_away(topics, table, column)
     with pytest.raises(errors.StoreReadOnly, match=rf"lacks the column {table}\.{column}"):
@@ -326,7 +326,7 @@ def test_columns_of_topics_come_back_or_are_named(topics: Path, table: str, colu
 
 
 @pytest.mark.parametrize("table", TOPIC_COLUMNS)
-def test_tables_of_topics_come_back(topics: Path, table: str) -> None:
+def test_tables_of_topics_are_restored(topics: Path, table: str) -> None:
     with closing(sqlite3.connect(topics)) as connection:
         connection.execute(f"DROP TABLE {table}")
         connection.commit()

@@ -95,7 +95,7 @@ def test_an_odd_row_does_not_prevent_the_repair_of_others(store: Path, odd: str)
     assert_whole(store)
 
 
-def test_a_session_without_an_id_is_no_obstacle(home: Path) -> None:
+def test_a_session_without_an_id_prevents_nothing(home: Path) -> None:
     home.mkdir()
     path = home / "state.db"
     with sql(path) as connection:

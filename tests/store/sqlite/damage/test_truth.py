@@ -174,7 +174,7 @@ def test_every_verb_reports_a_schema_that_is_lost_while_the_process_runs(store: 
                 verb()
 
 
-def test_sessions_come_back_from_their_indexes_and_messages(store: Path) -> None:
+def test_sessions_are_recovered_from_their_indexes_and_messages(store: Path) -> None:
     before = everything(store)
     zero(store, "sessions")
     with pytest.raises(errors.StoreDamaged):
@@ -281,7 +281,7 @@ def test_a_lost_first_page(store: Path) -> None:
     assert_whole(store)
 
 
-def test_rows_that_were_deleted_do_not_come_back(store: Path) -> None:
+def test_deleted_rows_are_not_recovered(store: Path) -> None:
     # deleted by another program, which leaves the bytes of deleted rows in the file
     with sql(store) as connection:
         connection.execute("PRAGMA secure_delete=OFF").fetchall()
