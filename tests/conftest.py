@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[tiers.PROFILE] = profile  # inherited by a pytest that a test starts
     settings.load_profile(profile)
     is_worker = hasattr(config, "workerinput")
-    if is_worker:  # a worker has the environment of its controller, which also receives the reports
+    if is_worker:  # workers inherit the environment of the controller, which also receives the reports
         return
     temporary_folders.choose(config.getoption("tier"), config.getoption("basetemp"))
     if IN_CI:
@@ -105,8 +105,8 @@ def tmp_path_factory(
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the path of a home for this test. The folder does not exist yet.
 
-    A test cannot reach the real files of a person, because HOME is a temporary folder too. HOME is not below
-    `tmp_path`, because a workspace that contains a whole home would be ignored.
+    HOME is a temporary folder too, so that a test cannot reach the real files of a person. HOME is not below
+    `tmp_path`, because the program ignores a workspace that contains a whole home.
     """
     person = tmp_path.with_name(f"{tmp_path.name}-person")
     person.mkdir()
@@ -140,7 +140,8 @@ def in_zone() -> Iterator[Callable[[str], None]]:
 
 @pytest.fixture(scope="session")
 def new_store() -> bytes:
-    """Return the file of a new store. Creating a store takes three times as long as opening one."""
+    """Return the content of a new, empty store file. Tests write it instead of creating a store, because that
+    takes three times as long as opening one."""
     from hermes_state import SessionDB
 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -153,7 +154,7 @@ def new_store() -> bytes:
 
 @pytest.fixture
 def db(home: Path, new_store: bytes) -> Iterator[SessionDB]:
-    """Open the store of this test's home and close it at the end."""
+    """Open a store in the home of this test and close it at the end."""
     from hermes_state import SessionDB
 
     home.mkdir(mode=0o700, exist_ok=True)

@@ -89,7 +89,7 @@ def read_query(query: str) -> list[str | tuple[str, bool]]:
 
 
 def within_sentence(word: str) -> str:
-    """Return the word without the punctuation around it, one sign at a time."""
+    """Return the word without the punctuation of the sentence around it. Remove one sign at a time."""
     rest = word
     while rest:
         dots = len(rest) - len(rest.rstrip("."))

@@ -1,4 +1,5 @@
-"""Ports for servers whose port must be known in advance: from a configuration file, or for a second start.
+"""Reserves ports for servers whose port must be known before they start: it is in a configuration file, or it
+is used for a second start.
 
 With port 0 the system chooses a free port, but another program can get that port after it is released. The
 ports here are below the range from which the system chooses. A lock prevents other test processes from using

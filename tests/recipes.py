@@ -35,7 +35,8 @@ class Edit(NamedTuple):
 
 
 def make_pattern(lines: str) -> str:
-    """Return a pattern for whole lines, with a group for each omitted text."""
+    """Return a regular expression that matches whole lines. Each `…` in the lines becomes a group that
+    matches any text."""
     pattern = "^"
     for piece in LEFT_OUT.split(lines):
         if piece.strip() != ANY:

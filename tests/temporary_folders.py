@@ -1,8 +1,8 @@
-"""The location of temporary folders: in memory in `make test` where possible, otherwise on the disk.
+"""Chooses where temporary folders are: in memory in `make test` if possible, otherwise on the disk.
 
 A test with a store spends half of its time waiting for the disk. In memory, SQLite works as on a disk, with
-real files, locks and a log. `make test-full` and a run without `--tier` use the disk. So does a run with
-`--basetemp`, which keeps the folders of failed tests.
+real files, locks and a log. `make test-full`, a run without `--tier` and a run with `--basetemp` use the
+disk. `--basetemp` keeps the folders of failed tests.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ON_DISK = (*START_TOOLS, "survival")
 
 
 def choose(tier: str | None, base_folder: object) -> None:
-    """Decide whether this run uses memory: on Linux, if there is enough memory. Worker processes read the
-    decision from the environment variable `VARIABLE`."""
+    """Decide whether this run uses folders in memory: on Linux, if there is enough memory. Worker processes
+    read the decision from the environment variable `VARIABLE`."""
     has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= LEAST_FREE
     is_chosen = tier in {"fast", "test"} and base_folder is None and has_room
     os.environ[VARIABLE] = str(MEMORY) if is_chosen else ""

@@ -130,7 +130,8 @@ class Terminal:
         os.write(self._ours, "".join(keys).encode())
 
     def answer(self) -> None:
-        """Answer one pending cursor-position request now, and every later request when it arrives."""
+        """Answer the oldest pending cursor-position request now. Answer every later request when it
+        arrives."""
         self.answers = True
         os.write(self._ours, POSITION)
 

@@ -25,7 +25,7 @@ def entries(home: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (home / "audit.log").read_text().splitlines()]
 
 
-def test_an_entry_says_when_what_and_from_where(home: Path) -> None:
+def test_an_entry_has_the_time_the_action_and_the_caller(home: Path) -> None:
     audit_log.record("pairing.code", platform="telegram", owner=True, minutes=10, user=None)
     (entry,) = entries(home)
     assert entry["action"] == "pairing.code"
@@ -38,7 +38,7 @@ def test_an_entry_says_when_what_and_from_where(home: Path) -> None:
     assert stat.S_IMODE((home / "audit.log").stat().st_mode) == 0o600
 
 
-def test_secrets_are_not_in_it(home: Path) -> None:
+def test_an_entry_contains_no_secrets(home: Path) -> None:
     audit_log.record(
         "config.set", key="model", value=f"key is {MADE_UP_KEY}", api_key="Tr0ub4dor-and-3-and-4"
     )
@@ -53,7 +53,7 @@ def test_a_value_cannot_make_a_second_line_or_a_huge_one(home: Path) -> None:
     assert (home / "audit.log").stat().st_size < 10_000
 
 
-def test_a_planted_link_is_not_followed_and_nobody_is_stopped(
+def test_a_symbolic_link_is_not_followed_and_the_operation_continues(
     home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     target = tmp_path / "target"
@@ -65,13 +65,15 @@ def test_a_planted_link_is_not_followed_and_nobody_is_stopped(
     assert "audit.log" in caplog.text
 
 
-def test_a_home_that_cannot_be_written_stops_nobody(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_operation_continues_if_the_log_cannot_be_written(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     home.write_text("no folder")
     audit_log.record("x")
     assert "could not be written" in caplog.text
 
 
-def test_a_full_file_becomes_the_older_one(home: Path) -> None:
+def test_a_full_file_is_rotated(home: Path) -> None:
     audit_log.record("first")
     with (home / "audit.log").open("ab") as file:
         file.truncate(audit_log.LARGEST)
@@ -116,7 +118,7 @@ def test_new_entries_are_followed_across_a_full_file(home: Path) -> None:
     assert (home / "audit.log.1").exists()
 
 
-def test_the_command_follows(home: Path) -> None:
+def test_the_command_prints_new_entries(home: Path) -> None:
     audit_log.record("first")
     command = [sys.executable, "-m", "hermes.cli.main", "audit", "--follow", "--json", "action"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
@@ -133,13 +135,13 @@ def _record_many(count: int) -> None:
         audit_log.record("x", number=number, text="y" * 500)
 
 
-def test_processes_at_once_lose_no_line(home: Path) -> None:
+def test_concurrent_processes_lose_no_line(home: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         pool.map(_record_many, [25] * 4)
     assert len(entries(home)) == 100
 
 
-def test_a_tool_is_known_by_its_variable_also_in_an_ancestor() -> None:
+def test_a_tool_is_recognised_by_a_variable_of_any_ancestor() -> None:
     asks = [sys.executable, "-c", "from hermes import caller; print(caller.is_started_by_tool())"]
 
     def run(words: list[str], **marker: str) -> str:

@@ -41,7 +41,7 @@ def comments(text: str) -> list[str]:
     return [line.partition("#")[2] for line in text.splitlines() if "#" in line]
 
 
-def test_there_need_not_be_a_file() -> None:
+def test_missing_files_are_read_as_empty() -> None:
     assert config_file.read() == {}
     assert config_file.read_setting("sessions", "spool") is None
     assert dotenv.read() == {}
@@ -63,14 +63,14 @@ def test_a_change_touches_one_value_and_nothing_else() -> None:
     )
 
 
-def test_a_new_value_stands_with_its_section_and_in_its_indentation() -> None:
+def test_a_new_value_is_added_to_its_section_with_the_same_indentation() -> None:
     changed = config_file.change_text(WRITTEN, "model.timeout_seconds", 9, FILE)
     assert "base_url: https://api.openai.com/v1\n  timeout_seconds: 9\n\n# Looks." in changed
     changed = config_file.change_text(WRITTEN, "display.colour", False, FILE)
     assert "    resume_display: minimal\n    colour: false\nempty:" in changed
 
 
-def test_a_new_section_stands_at_the_end() -> None:
+def test_a_new_section_is_added_at_the_end() -> None:
     changed = config_file.change_text(WRITTEN, "agent.max_steps", 9, FILE)
     assert config_file.get_value(config_file.parse_text(changed, FILE), "agent.max_steps") == 9
     assert comments(changed) == comments(WRITTEN)
@@ -83,7 +83,7 @@ def test_an_empty_section_gets_its_first_value() -> None:
     assert "empty:\n  inner:\n    deep: x\nlist:" in changed
 
 
-def test_what_is_taken_out_takes_no_comment_of_others_with_it() -> None:
+def test_removing_a_value_keeps_the_comments_of_others() -> None:
     changed = config_file.change_text(WRITTEN, "model.base_url", None, FILE)
     assert changed == WRITTEN.replace("  base_url: https://api.openai.com/v1\n", "")
     assert config_file.change_text(WRITTEN, "text", None, FILE) == WRITTEN.replace(
@@ -92,7 +92,7 @@ def test_what_is_taken_out_takes_no_comment_of_others_with_it() -> None:
     assert config_file.change_text(WRITTEN, "nothing.there", None, FILE) == WRITTEN
 
 
-def test_what_cannot_be_edited_piece_by_piece_is_refused_and_not_rewritten() -> None:
+def test_a_flow_mapping_is_not_edited() -> None:
     with pytest.raises(errors.BadConfig, match="use `hermes config edit`"):
         config_file.change_text("model: {default: a}\n", "model.base_url", "http://x", FILE)
 
@@ -114,7 +114,7 @@ VALUES = st.one_of(
 
 
 @given(st.lists(st.tuples(KEYS, VALUES), max_size=6))
-def test_any_changes_say_what_they_should_and_keep_every_comment(changes: list[tuple[str, Any]]) -> None:
+def test_any_changes_are_read_back_and_keep_every_comment(changes: list[tuple[str, Any]]) -> None:
     text, wanted = WRITTEN, {"model.default": "gpt-5", "model.base_url": "https://api.openai.com/v1"}
     wanted["display.resume_display"] = "minimal"
     for key, value in changes:
@@ -129,7 +129,7 @@ def test_any_changes_say_what_they_should_and_keep_every_comment(changes: list[t
     assert [line for line in text.splitlines() if line in kept] == kept
 
 
-def test_a_file_that_makes_no_sense_is_named_in_one_line(home: Path) -> None:
+def test_an_invalid_file_is_named_in_one_line(home: Path) -> None:
     home.mkdir()
     for text in ("model: [", "just text", "a: b: c", "\tx: 1"):
         (home / "config.yaml").write_text(text)
@@ -142,7 +142,7 @@ def test_a_file_that_makes_no_sense_is_named_in_one_line(home: Path) -> None:
         config_file.read()
 
 
-def test_what_is_written_is_private_whatever_was_there_before(home: Path) -> None:
+def test_files_become_private_when_they_are_written(home: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text(WRITTEN)
     os.chmod(home / "config.yaml", 0o644)
@@ -155,7 +155,7 @@ def test_what_is_written_is_private_whatever_was_there_before(home: Path) -> Non
     assert stat.S_IMODE((home / ".env").stat().st_mode) == 0o600
 
 
-def test_a_link_to_where_somebody_keeps_it_stays_a_link(home: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_is_kept(home: Path, tmp_path: Path) -> None:
     home.mkdir()
     for name in ("config.yaml", ".env"):
         (home / name).symlink_to(tmp_path / "dotfiles" / name)
@@ -173,7 +173,7 @@ def _set_many(name: str) -> None:
         dotenv.change(f"{name}_API_KEY", str(count))
 
 
-def test_processes_that_change_it_at_once_lose_nothing(home: Path) -> None:
+def test_concurrent_changes_lose_nothing(home: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         pool.map(_set_many, ["A", "B", "C"])
     assert config_file.read() == {"model": {"A": 9, "B": 9, "C": 9}}
@@ -207,7 +207,7 @@ def test_the_environment_wins_unless_it_is_blank(home: Path, monkeypatch: pytest
     assert dotenv.get_variable("NOWHERE_API_KEY") is None
 
 
-def test_a_name_that_no_variable_can_have_is_refused() -> None:
+def test_an_invalid_variable_name_is_refused() -> None:
     with pytest.raises(errors.InvalidArgument, match="not a valid variable name"):
         dotenv.change("a b", "x")
 

@@ -1,7 +1,7 @@
 """Encryption at rest, tested from an environment without ciphers.
 
-The tests in `tests/encrypted` and some others run in a separate process, with `apsw-sqlite3mc` before `apsw`
-on its path. `apsw-sqlite3mc` is installed once into a separate folder and never into the same environment as
+The tests in `tests/encrypted` and some others run in a separate process, in which `apsw-sqlite3mc` replaces
+`apsw`. `apsw-sqlite3mc` is installed once into a separate folder, and never into the same environment as
 `apsw`.
 """
 
@@ -61,13 +61,13 @@ def run_tests(place: Path, tests: str, **environment: str) -> None:
 @pytest.mark.parametrize(
     "file", sorted(path.name for path in (ROOT / "tests" / "encrypted").glob("test_*.py"))
 )
-def test_what_needs_ciphers(with_ciphers: Path, file: str) -> None:
+def test_the_tests_of_encryption_pass(with_ciphers: Path, file: str) -> None:
     run_tests(with_ciphers, f"tests/encrypted/{file}")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("file", ALSO_ENCRYPTED)
-def test_what_holds_for_any_store_holds_for_an_encrypted_one(with_ciphers: Path, file: str) -> None:
+def test_other_tests_pass_with_an_encrypted_store(with_ciphers: Path, file: str) -> None:
     run_tests(with_ciphers, file, HERMES_STORE_KEY=secrets.token_hex(32))
 
 
@@ -75,7 +75,8 @@ def test_what_holds_for_any_store_holds_for_an_encrypted_one(with_ciphers: Path,
 
 
 def header(*, page: int = 4096, journal: int = 2) -> bytes:
-    """Return the first page of a file in a form that could be encrypted."""
+    """Return a first page that looks like that of an encrypted store: it has a readable page size and journal
+    mode, but not the text `SQLite format 3`."""
     readable = page.to_bytes(2, "big") + bytes((journal, journal, 32, 64, 32, 32))
     return b"\xa5" * 16 + readable + b"\xa5" * 4072
 
@@ -96,9 +97,7 @@ def test_an_encrypted_store_names_the_extra_to_install(home: Path) -> None:
 
 
 @needs_no_ciphers
-def test_a_new_store_is_not_made_plain_where_an_encrypted_one_is_asked_for(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_plain_store_is_created_if_a_key_is_set(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERMES_STORE_KEY", secrets.token_hex(32))
     with pytest.raises(errors.StoreLocked, match="HERMES_STORE_KEY requires an encrypted store"):
         SessionDB()
@@ -106,7 +105,7 @@ def test_a_new_store_is_not_made_plain_where_an_encrypted_one_is_asked_for(
 
 
 @needs_no_ciphers
-def test_a_plain_store_says_once_that_a_set_key_does_not_make_it_encrypted(
+def test_a_plain_store_logs_that_a_key_is_set(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     SessionDB().close()
@@ -115,18 +114,18 @@ def test_a_plain_store_says_once_that_a_set_key_does_not_make_it_encrypted(
     assert "is not encrypted although a key is set" in caplog.text
 
 
-def test_no_store_is_in_use_encrypted_until_one_is(home: Path) -> None:
+def test_a_plain_store_is_not_encrypted(home: Path) -> None:
     assert not encryption.is_encrypted(home / "state.db")
     with SessionDB() as db:
         assert not encryption.is_encrypted(db.db_path)
 
 
-def test_only_what_a_cipher_leaves_readable_looks_encrypted() -> None:
+def test_an_encrypted_header_is_recognised() -> None:
     assert is_probably_encrypted(header()[:100])
     assert is_probably_encrypted(header(journal=1)[:100])
     assert not is_probably_encrypted(b"SQLite format 3\x00" + header()[16:100])
     assert not is_probably_encrypted(header(journal=7)[:100])
-    # A plain file whose first bytes are lost.
+    # a plain file whose first bytes are lost
     assert not is_probably_encrypted(b"\0" * 16 + header()[16:72] + b"\0" * 28)
     assert not is_probably_encrypted(b"")
     assert not any(is_probably_encrypted(secrets.token_bytes(100)) for _ in range(2000))

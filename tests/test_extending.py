@@ -25,8 +25,8 @@ PATIENCE_S = 60
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory: pytest.TempPathFactory) -> ChangedCopy:
-    """Return a copy of the source with every recipe applied, and a home with a store that was created before
-    the recipes were applied."""
+    """Return a copy of the source with every recipe applied. Also return a home whose store was created
+    before that."""
     folder = tmp_path_factory.mktemp("extending")
     home = folder / "home"
     home.mkdir(mode=0o700)
@@ -110,7 +110,7 @@ def test_a_platform_answers(changed: ChangedCopy) -> None:
 
 
 def exchange(letters: Path, text: str) -> str:
-    """Put a message into the letterbox and return the answer."""
+    """Put a message into the folder that the platform `letterbox` reads, and return the answer."""
     answer = letters / "ann.answer"
     answer.unlink(missing_ok=True)
     (letters / "new").write_text(text, encoding="utf-8")

@@ -69,7 +69,7 @@ def test_a_home_that_others_can_write_to_is_refused(home: Path, mode: int) -> No
     assert hermes("config", "set", "OPENAI_API_KEY", KEY).returncode == 0
 
 
-def test_a_group_counts_unless_only_its_owner_is_in_it() -> None:
+def test_a_home_is_writable_by_others_if_its_group_has_other_members() -> None:
     def made(mode: int, user: int, group: int) -> os.stat_result:
         return os.stat_result((stat.S_IFDIR | mode, 1, 1, 1, user, group, 0, 0, 0, 0))
 
@@ -79,18 +79,18 @@ def test_a_group_counts_unless_only_its_owner_is_in_it() -> None:
     assert _is_writable_by_others(made(0o772, 0, 0))
 
 
-def test_a_home_of_somebody_else_is_refused(foreign: Path) -> None:
+def test_a_home_of_another_user_is_refused(foreign: Path) -> None:
     line = refusal(HERMES_HOME=str(foreign))
     assert f"the home {foreign} belongs to" in line
     assert not (foreign / ".env").exists()
 
 
-def test_root_uses_a_home_of_somebody_else_only_if_that_is_meant(foreign: Path) -> None:
+def test_only_root_can_use_a_foreign_home_and_only_on_request(foreign: Path) -> None:
     done = hermes("config", "list", HERMES_HOME=str(foreign), HERMES_FOREIGN_HOME="1")
     assert done.returncode == (0 if os.geteuid() == 0 else 1)
 
 
-def test_a_home_that_a_stranger_can_put_another_in_place_of_is_refused(
+def test_a_home_that_another_user_could_replace_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = tmp_path / "shared"
@@ -112,7 +112,7 @@ def test_a_home_that_a_stranger_can_put_another_in_place_of_is_refused(
             check_home()
 
 
-def test_a_link_to_the_home_is_followed_where_nobody_else_can_change_it(
+def test_a_link_to_the_home_is_followed_if_nobody_else_can_change_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = tmp_path / "real"
@@ -139,7 +139,7 @@ def test_help_needs_no_home(home: Path) -> None:
     assert hermes("--help").returncode == 0
 
 
-def test_a_name_of_a_home_cannot_act_on_a_terminal(tmp_path: Path) -> None:
+def test_control_characters_in_the_name_of_a_home_are_escaped(tmp_path: Path) -> None:
     hostile = tmp_path / "a\x1b[31mb"
     hostile.mkdir()
     hostile.chmod(0o777)
@@ -219,7 +219,7 @@ def check_planted_link(home: Path, tmp_path: Path, name: str, use: Callable[[Pat
     assert not missing.exists()
 
 
-def test_a_file_of_somebody_else_is_refused_and_a_loose_one_made_private(home: Path) -> None:
+def test_a_file_of_another_user_is_refused_and_a_readable_one_made_private(home: Path) -> None:
     home.mkdir()
     file = home / "x.lock"
     file.touch()

@@ -1,5 +1,6 @@
-"""The figures on the path of a message: stack frames from Telegram to the sent answer, and generators per
-text delta."""
+"""Limits on the path of a message: the stack frames from Telegram to the sent answer, and the generators that
+each text delta passes.
+"""
 
 from __future__ import annotations
 

@@ -35,14 +35,14 @@ def problems(dependencies: list[str] | None = None, **extras: list[str]) -> list
     return [one for one in Checker(project, TABLE).check()[1] if "no extra leads to it" not in one]
 
 
-def test_every_extra_may_be_used_with_us() -> None:
+def test_every_extra_has_a_compatible_licence() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "tools/check_licences.py"], cwd=ROOT, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_homeserver_for_tests_is_reached_by_no_extra_but_dev() -> None:
+def test_only_the_dev_extra_installs_the_homeserver() -> None:
     assert problems(dev=["matrix-synapse"]) == []
     (found,) = problems(matrix=["matrix-synapse"])
     assert found.startswith("matrix -> matrix-synapse: AGPL-3.0-or-later")
@@ -50,7 +50,7 @@ def test_a_homeserver_for_tests_is_reached_by_no_extra_but_dev() -> None:
     assert problems(all=["p[dev]"], dev=["matrix-synapse"]), "nor by way of dev"
 
 
-def test_a_licence_is_found_behind_other_distributions() -> None:
+def test_licences_of_indirect_dependencies_are_checked() -> None:
     """`matrix-synapse` requires `matrix-common`, so the licence of `matrix-common` is checked as well."""
     table = {**TABLE, "allowed": ["AGPL-3.0-or-later"], "exceptions": {}, "dev": {}}
     project = {"name": "p", "optional-dependencies": {"x": ["matrix-synapse"]}}
@@ -58,12 +58,12 @@ def test_a_licence_is_found_behind_other_distributions() -> None:
     assert any(one.startswith("x -> matrix-synapse -> matrix-common: Apache-2.0") for one in found)
 
 
-def test_a_distribution_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_distribution_is_refused() -> None:
     (found,) = problems(x=["no-such-distribution>=1"])
     assert found == "x -> no-such-distribution: its licence is not known; add it to licences.toml"
 
 
-def test_the_table_stands_for_what_is_not_installed() -> None:
+def test_the_table_gives_the_licences_of_distributions_that_are_not_installed() -> None:
     row = {"licence": "GPL-3.0-only"}
     table = {
         **TABLE,
@@ -75,7 +75,7 @@ def test_the_table_stands_for_what_is_not_installed() -> None:
     assert found == ["x -> a -> b: GPL-3.0-only is not allowed here"]
 
 
-def test_an_exception_nobody_needs_any_more_is_removed() -> None:
+def test_an_unused_exception_is_reported() -> None:
     unused = {**TABLE, "exceptions": {"long-gone": {"licence": "LGPL-3.0-only"}}, "dev": {}}
     found = Checker({"name": "p"}, unused).check()[1]
     assert found == ["licences.toml: [exceptions] long-gone: no extra leads to it"]
@@ -96,11 +96,11 @@ def test_an_exception_nobody_needs_any_more_is_removed() -> None:
         ("", False),
     ],
 )
-def test_expressions_are_read_as_spdx_means_them(expression: str, allowed: bool) -> None:
+def test_spdx_expressions(expression: str, allowed: bool) -> None:
     assert is_allowed(expression, frozenset(("MIT", "Apache-2.0"))) is allowed
 
 
-def test_running_needs_no_tools_of_development() -> None:
+def test_running_needs_no_development_tools() -> None:
     """`make setup` installs only these packages. `make test` adds the packages that tests need."""
     makefile = (ROOT / "Makefile").read_text()
     (wanted,) = re.findall(r"\$\(READY\): .*?-e '\.\[([a-z,]+)\]'", makefile, re.DOTALL)
@@ -133,13 +133,13 @@ def test_vendored_files_are_named_beside_the_text_of_their_licence(file: Path) -
     ]
 
 
-def test_texts_of_licences_come_along_in_the_package() -> None:
+def test_the_package_contains_the_texts_of_the_licences() -> None:
     texts = {str(file.relative_to(ROOT)) for file in SOURCES.rglob("vendored/*.txt")}
     assert texts <= set(PROJECT["license-files"])
     assert VENDORED
 
 
-def test_what_others_wrote_is_where_vendored_files_are() -> None:
+def test_third_party_files_are_in_the_vendored_folder() -> None:
     ours = [
         file
         for file in SOURCES.rglob("*")

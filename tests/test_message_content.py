@@ -37,7 +37,7 @@ JSON = st.recursive(
         ("words and pictures", "look at this\n[image]\nand this"),
     ],
 )
-def test_structured_content_is_read_in_the_detail_asked_for(detail: Any, text: str) -> None:
+def test_structured_content_is_read_in_the_requested_detail(detail: Any, text: str) -> None:
     assert read_text(PARTS, "user", detail=detail) == text
 
 
@@ -51,12 +51,12 @@ def test_reasoning_is_left_out_of_answers_only() -> None:
 @pytest.mark.parametrize(
     ("content", "text"), [(None, ""), ("", ""), (b"bytes \xff", "bytes \ufffd"), (12, "12"), ({}, "")]
 )
-def test_what_is_no_text_is_read_too(content: object, text: str) -> None:
+def test_content_that_is_not_text_is_read(content: object, text: str) -> None:
     assert read_text(content, "user", detail="words") == text
 
 
 @given(JSON, st.sampled_from(["user", "assistant", None]))
-def test_any_content_is_read_and_words_are_part_of_everything(content: Any, role: str | None) -> None:
+def test_any_content_is_read_and_every_detail_contains_the_words(content: Any, role: str | None) -> None:
     words = read_text(content, role, detail="words")
     named = read_text(content, role, detail="words and pictures")
     words.encode()
@@ -75,14 +75,14 @@ def test_any_content_is_read_and_words_are_part_of_everything(content: Any, role
         {"id": "c1", "name": "look", "input": {"at": 1}},
     ],
 )
-def test_tool_calls_of_every_provider_are_read_alike(call: dict[str, Any]) -> None:
+def test_tool_calls_of_every_provider_are_read_in_the_same_way(call: dict[str, Any]) -> None:
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     assert [tuple(found) for found in list_calls(message)] == [("c1", "look", {"at": 1})]
     assert list_call_names(message) == ["look"]
     assert [(found.id, found.name) for found in list_tool_calls(call)] == [("c1", "look")]
 
 
-def test_what_is_no_call_has_no_name() -> None:
+def test_an_invalid_tool_call_has_no_name() -> None:
     assert list_tool_calls(["text", {}]) == [ToolCall("", "", "text"), ToolCall("", "?", None)]
     assert list_tool_calls(None) == []
 

@@ -45,7 +45,7 @@ def test_only_a_block_at_the_beginning_is_reasoning(text: str, reasoning: str, a
 
 
 @given(TEXTS, st.lists(st.integers(0, 60)))
-def test_the_cuts_of_a_stream_make_no_difference(text: str, places: list[int]) -> None:
+def test_the_pieces_of_a_stream_make_no_difference(text: str, places: list[int]) -> None:
     cuts = sorted({0, len(text), *(place for place in places if place < len(text))})
     splitter = ReasoningSplitter()
     pieces: list[Piece | Recast] = []
@@ -99,7 +99,7 @@ def test_a_closing_tag_alone_ends_reasoning(text: str, reasoning: str, answer: s
         "a</thinker>b",
     ],
 )
-def test_a_tag_that_is_mentioned_ends_nothing(text: str) -> None:
+def test_a_tag_in_a_sentence_or_in_code_is_text(text: str) -> None:
     assert split_reasoning(text) == ("", text)
 
 
@@ -108,7 +108,7 @@ def test_a_tag_that_is_mentioned_ends_nothing(text: str) -> None:
         st.sampled_from(["a", "b.", " ", "\n", "\n\n", "x</think>", "\n</think>\n", "</thought>"]), max_size=9
     )
 )
-def test_code_is_never_folded(parts: list[str]) -> None:
+def test_code_is_never_reasoning(parts: list[str]) -> None:
     inside = "".join(parts)
     fenced = f"See:\n\n```\n{inside}\n```\nand on"
     assert split_reasoning(fenced) == ("", fenced)
@@ -117,7 +117,7 @@ def test_code_is_never_folded(parts: list[str]) -> None:
 
 
 @given(TEXTS, TEXTS)
-def test_what_follows_the_tag_is_the_answer(before: str, after: str) -> None:
+def test_the_text_after_the_tag_is_the_answer(before: str, after: str) -> None:
     """Together, the reasoning and the answer contain the whole text in order, except for the tags and the
     blank lines around them."""
     text = f"{before}\n</think>\n{after}"
@@ -126,7 +126,7 @@ def test_what_follows_the_tag_is_the_answer(before: str, after: str) -> None:
 
 
 @given(TEXTS)
-def test_no_word_is_in_neither(text: str) -> None:
+def test_every_word_is_in_the_reasoning_or_in_the_answer(text: str) -> None:
     parted = split_reasoning(text)
     kept = iter(parted.reasoning + parted.answer)
     words = text.casefold()

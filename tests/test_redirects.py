@@ -72,7 +72,7 @@ def other() -> Iterator[Server]:
 
 @pytest.fixture(params=["another port", "another host", "itself"])
 def chosen(request: pytest.FixtureRequest, other: Server) -> Iterator[Server]:
-    """Run the configured server, which redirects every request to another address."""
+    """Run the configured server. It redirects every request to another address."""
     server = Server()
     targets = {
         "another port": other.url,

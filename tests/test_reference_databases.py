@@ -235,7 +235,7 @@ AWKWARD = {
 }
 
 
-def test_the_awkward_data_is_there(tmp_path: Path) -> None:
+def test_the_databases_contain_unusual_data(tmp_path: Path) -> None:
     build_with_everything(tmp_path / "state.db", 11)
     with opened(tmp_path / "state.db") as conn:
         missing = [what for what, sql in AWKWARD.items() if read_value(conn, f"SELECT count(*) {sql}") == 0]
@@ -258,7 +258,7 @@ def test_the_awkward_data_is_there(tmp_path: Path) -> None:
         (11, 11, False, False, "at least 12"),
     ],
 )
-def test_what_never_existed_is_refused(
+def test_a_database_that_never_existed_cannot_be_built(
     tmp_path: Path, version: int, sessions: int, fresh: bool, twins: bool, message: str
 ) -> None:
     path = tmp_path / "state.db"
@@ -267,13 +267,13 @@ def test_what_never_existed_is_refused(
     assert not path.exists()
 
 
-def test_an_existing_file_is_never_built_upon(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     build(tmp_path / "state.db", 1)
     with pytest.raises(FileExistsError):
         build(tmp_path / "state.db", 1)
 
 
-def test_newer_databases_say_so(tmp_path: Path) -> None:
+def test_newer_databases_are_marked_as_newer(tmp_path: Path) -> None:
     newer = build_newer(tmp_path / "newer.db")
     marked = build_marked(tmp_path / "marked.db", user_version=99, application_id=0x12345678)
     with opened(tmp_path / "newer.db") as conn:

@@ -213,7 +213,7 @@ def test_a_release_builds_tests_and_tags(project: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_dry_run_goes_on_after_a_problem_and_finds_a_wheel_that_does_not_work(project: Path) -> None:
+def test_a_dry_run_continues_after_a_problem_and_detects_a_broken_wheel(project: Path) -> None:
     for schema in (project / "src").rglob("*.sql"):
         schema.unlink()
     commit(project)

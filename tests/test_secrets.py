@@ -276,12 +276,12 @@ OTHERS = "\n".join(
 
 
 @pytest.mark.parametrize("text", [PROSE, CODE, OTHERS], ids=["prose", "code", "others"])
-def test_ordinary_text_is_left_alone(text: str) -> None:
+def test_ordinary_text_is_not_redacted(text: str) -> None:
     assert [text[max(0, one.start - 20) : one.end] for one in find_secrets(text)] == []
     assert redact(text) == text
 
 
-def test_our_own_sources_are_left_alone() -> None:
+def test_the_sources_of_this_project_are_not_redacted() -> None:
     for file in Path(__file__).parent.parent.joinpath("src").rglob("*.py"):
         text = file.read_text(encoding="utf-8")
         assert redact(text) == text, file
@@ -300,7 +300,7 @@ def test_our_own_sources_are_left_alone() -> None:
         ("authorization: bearer abcdef.ghijk", "authorization: bearer [redacted authorization]"),
     ],
 )
-def test_only_the_value_of_a_setting_goes(text: str, expected: str) -> None:
+def test_only_the_value_of_a_setting_is_redacted(text: str, expected: str) -> None:
     assert redact(text) == expected
 
 
@@ -399,14 +399,14 @@ def test_redacting_twice_is_redacting_once(text: str) -> None:
 
 
 @given(st.text())
-def test_any_text_is_taken_and_found_places_lie_in_it(text: str) -> None:
+def test_any_text_is_accepted_and_every_match_is_inside_it(text: str) -> None:
     found = find_secrets(text)
     assert all(0 <= one.start < one.end <= len(text) for one in found)
     assert found or redact(text) == text
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=6).map(" ".join))
-def test_what_is_no_secret_stays_byte_for_byte(text: str) -> None:
+def test_text_without_secrets_is_unchanged(text: str) -> None:
     at = 0
     for kept in re.split(r"\[redacted [A-Za-z ]+\]", redact(text)):
         at = text.index(kept, at) + len(kept)

@@ -1,4 +1,4 @@
-"""The tables in the documentation are generated from the declarations."""
+"""The tables in the documentation are those that are generated from the declared settings."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def test_every_table_is_as_the_declarations_make_it() -> None:
         assert text.count("<!-- table: ") == text.count("<!-- end of table -->"), page.name
 
 
-def test_the_page_tells_every_setting_and_variable_and_no_other() -> None:
+def test_the_page_lists_every_setting_and_variable_and_no_other() -> None:
     page = (DOCS / "configuration.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([\w.<>-]+)` \| (?:`([\w<>]+)`)? \|", page, re.MULTILINE)
     values = dict(rows)
     assert len(values) == len(rows)
     common = {f"platforms.<name>.{name}" for name in PlatformSection.__struct_fields__}
     declared = {key for key in list_keys() if find_setting(key) is not None}
-    elsewhere = {key for key in declared if _is_told_in_general(key)}
+    elsewhere = {key for key in declared if is_documented_for_all_platforms(key)}
     assert values.keys() == (declared - elsewhere) | common
     for key in declared - elsewhere:
         assert (values[key] or None) == find_variable(key)
 
 
-def _is_told_in_general(key: str) -> bool:
+def is_documented_for_all_platforms(key: str) -> bool:
     """Return whether the documentation describes the setting once for all platforms, as it does for chat
     policies."""
     section, _, name = key.partition(".")

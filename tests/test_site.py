@@ -98,7 +98,7 @@ def test_anchors_are_made_as_code_hosts_make_them() -> None:
 
 
 def test_the_reference_is_current() -> None:
-    """`python -m tools.api_reference` regenerates it."""
+    """If this test fails, run `python -m tools.api_reference`."""
     verbs = api_reference.list_verbs()
     assert api_reference.list_undocumented(verbs) == []
     assert api_reference.PAGE.read_text(encoding="utf-8") == api_reference.make_page(verbs)

@@ -1,4 +1,4 @@
-"""Folding and splitting of text into index terms. A query is split into the same terms."""
+"""Text is folded and split into index terms. A query is split in the same way."""
 
 from __future__ import annotations
 
@@ -120,21 +120,21 @@ def test_fields_are_kept_apart() -> None:
 
 
 @given(texts)
-def test_the_short_roads_split_like_the_long_one(text: str) -> None:
-    # A Thai letter at the end forces the slow path for any text.
+def test_the_fast_paths_split_like_the_slow_path(text: str) -> None:
+    # a Thai letter at the end forces the slow path
     words, parts = index_text(text + " ก")
     assert index_text(text) == (words.removesuffix("ก").rstrip(" "), parts)
 
 
 @pytest.mark.full
-def test_the_short_roads_split_every_character_like_the_long_one() -> None:
+def test_the_fast_paths_split_every_character_like_the_slow_path() -> None:
     for code in (*range(0x1F000), *range(0xE0000, 0xE0200)):
         for text in (f"a{chr(code)}b", f"中{chr(code)}文 가{chr(code)}", f"x {chr(code)}Ab 中"):
             assert index_text(text)[0] == index_text(f"{text} ก")[0][:-2], hex(code)
 
 
 @given(texts)
-def test_no_term_holds_what_the_tokenizer_would_split_at(text: str) -> None:
+def test_no_term_contains_a_separator_of_the_tokenizer(text: str) -> None:
     for stream in index_text(text):
         assert stream == " ".join(stream.split(" "))
         for term in stream.split(" ") if stream else ():
@@ -179,11 +179,11 @@ def test_query_terms(word: str, prefix: bool, demanded: QueryTerms) -> None:
     assert make_query_terms(word, prefix=prefix) == demanded
 
 
-def test_a_token_that_is_too_long_is_cut_and_is_no_identifier() -> None:
+def test_a_token_that_is_too_long_is_cut_and_not_split_as_an_identifier() -> None:
     assert index_text("aB" * 200) == (("ab" * 200)[:MAX_TERM], "")
 
 
-def test_a_piece_of_a_spaceless_run_is_found_wherever_it_was_cut_out() -> None:
+def test_every_part_of_a_run_without_spaces_is_found() -> None:
     run = "修改服务端的重试预算한국어สวัสดี"
     text = MessageText.of(f"x {unicodedata.normalize('NFD', run)}.")
     for start in range(len(run)):

@@ -101,7 +101,7 @@ def test_tool_calls_may_still_be_json() -> None:
     assert extract_tool_call_text(json.dumps(CALLS)) == extract_tool_call_text(CALLS)
 
 
-def test_nesting_may_be_as_deep_as_it_likes() -> None:
+def test_content_may_be_nested_to_any_depth() -> None:
     deep: Any = "bottom"
     for _ in range(100_000):
         deep = [deep]
@@ -130,7 +130,7 @@ def test_preview(content: Any, preview: str | None) -> None:
     assert make_preview(content) == preview
 
 
-def test_a_preview_costs_the_same_at_any_size() -> None:
+def test_the_time_of_a_preview_does_not_depend_on_the_size() -> None:
     huge: Any = ["x" * 13_000_000, *["y"] * 1_000]
     started = time.process_time()
     for _ in range(100):
@@ -179,7 +179,7 @@ def test_printable_fits_a_width(text: str, limit: int, shown: str) -> None:
 
 
 @given(ANY_TEXT, st.none() | st.integers(0, 40))
-def test_what_is_printed_can_do_nothing_to_a_terminal(text: str, limit: int | None) -> None:
+def test_printed_text_has_no_control_sequences(text: str, limit: int | None) -> None:
     visible = make_printable(text, width_limit=limit)
     visible.encode()
     assert all(ord(char) >= 32 and not 0x7F <= ord(char) < 0xA0 for char in visible)

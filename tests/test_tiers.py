@@ -40,7 +40,7 @@ def read_command(target: str) -> str:
     return found[1]
 
 
-def test_whatever_its_marks_a_test_runs_in_test_or_in_full() -> None:
+def test_a_test_with_any_marks_runs_in_test_or_in_full() -> None:
     for markers in COMBINATIONS:
         assert is_in_tier("test", markers) or is_in_tier("full", markers), markers
 
@@ -63,7 +63,7 @@ def test_each_target_runs_its_tier_and_ci_runs_test_and_full() -> None:
         assert read_command(target) == f"$(PYTEST) --tier {tier} $(ARGS)"
     steps = [line.strip() for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()]
     assert {"make lint", "make test", "make test-full"} <= {*steps}
-    # The other branch of this step, `make coverage`, runs the same tests.
+    # In CI, `make coverage` may run instead of `make test`. It runs the same tests.
     assert steps[steps.index("make test") - 2 : steps.index("make test") + 2] == [
         *("make coverage", "else", "make test", "fi")
     ]

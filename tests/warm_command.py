@@ -1,8 +1,9 @@
-"""The `hermes` command in a process of its own, without the time to start Python and to import the command.
+"""Runs the `hermes` command in a separate process, and saves the time to start Python and to import the
+command.
 
-A server process imports the command once. Each run is a fork of that process, with its own arguments, environment,
-folder and standard streams; it ends as every process does. A test of the start itself, of imports or of the
-command line of a process starts Python instead.
+A server process imports the command once. Each run is a fork of that process, with its own arguments,
+environment, folder and standard streams. It ends like any other process. A test of the start itself, of
+imports or of the command line of a process starts Python instead.
 """
 
 from __future__ import annotations
@@ -79,9 +80,9 @@ def run(
     module: str = "hermes.cli.main",
     timeout: float = 60,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command until it ends, and return its output. `environment` changes the variables of this process.
+    """Run the command until it ends, and return its output. `environment` changes variables of that process.
 
-    Variables that change how Python starts need a new Python.
+    If it changes a variable that affects how Python starts, a new Python runs the command instead of a fork.
     """
     changes = environment or {}
     whole = {**os.environ, **changes}
@@ -136,8 +137,9 @@ def start(
     module: str = "hermes.cli.main",
     own_terminal: bool = False,
 ) -> WarmProcess:
-    """Start the command with these descriptors as its standard streams. With `own_terminal`, the process leads a new
-    session, and its standard input is the terminal whose Ctrl-C it receives."""
+    """Start the command with these descriptors as its standard streams. With `own_terminal`, the process
+    leads a new session. Its standard input then becomes its controlling terminal, so that it receives
+    Ctrl-C."""
     mask = os.umask(0)
     os.umask(mask)
     ours, its = os.pipe()
@@ -161,7 +163,7 @@ def start(
 
 @cache
 def _get_server() -> socket.socket:
-    """Return the connection with the server of this process."""
+    """Return the connection to the server that this test process uses."""
     ours, its = socket.socketpair()
     server = subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "tests.warm_server", str(its.fileno())],

@@ -1,9 +1,10 @@
-"""The server of `tests/warm_command.py`: a process that has imported the command and forks itself for each run.
+"""The server of `tests/warm_command.py`: a process that has imported the command and forks itself for each
+run.
 
     python -W error -m tests.warm_server DESCRIPTOR
 
-A request consists of five descriptors: the three standard streams, a pipe for the id of the process and its exit
-status, and a file with the rest.
+A request consists of five descriptors: the three standard streams, a pipe for the id of the process and its
+exit status, and a JSON file with the module, its arguments, the environment, the folder and the umask.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ DESCRIPTORS = 5
 
 
 def preload() -> None:
-    """Import the modules that commands import when they need them."""
+    """Import the modules that commands import only when they need them."""
     for module in pkgutil.walk_packages(hermes.__path__, "hermes."):
         if not module.name.startswith(LEFT_OUT):
             importlib.import_module(module.name)
@@ -45,8 +46,8 @@ def preload() -> None:
 
 
 def serve(connection: socket.socket) -> dict[str, Any]:
-    """Fork a process for each request until the other end closes the connection. Only the new process returns,
-    with its request."""
+    """Fork a process for each request until the other end closes the connection. In the parent, this function
+    never returns. In each new process, it returns the request."""
     wake_up, signalled = os.pipe()
     os.set_blocking(signalled, False)
     signal.set_wakeup_fd(signalled)
@@ -127,8 +128,8 @@ def run(request: dict[str, Any]) -> int | str | None:
 
 
 def end(code: int | str | None) -> NoReturn:
-    """End this process as Python does, but leave its memory to the system: to free all modules takes longer than
-    most commands."""
+    """End this process as Python does, but do not free its memory. To free all modules takes longer than most
+    commands."""
     if not isinstance(code, int):
         sys.exit(code)
     threading._shutdown()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A surface that gives the same answer to every approval question of a turn."""
+"""Runs a turn and gives the same answer to each of its approval questions."""
 
 from __future__ import annotations
 

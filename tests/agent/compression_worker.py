@@ -32,8 +32,8 @@ def one_step(left: list[int]) -> None:
 
 
 class Dying:
-    """A wrapper that ends the process before the call that a counter selects or, with `after`, between that
-    call and the use of its result."""
+    """A wrapper that ends the process at the call that a counter selects: before the call, or with `after`
+    between the call and the use of its result."""
 
     def __init__(self, real: Any, left: list[int], *, after: bool = False) -> None:
         self._real, self._left, self._after = real, left, after

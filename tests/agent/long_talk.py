@@ -1,4 +1,4 @@
-"""A long stored conversation, its compressor, and a model that writes summaries, for tests and processes."""
+"""Creates a long stored conversation. Also provides a compressor and a model that writes summaries."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Summarizer:
 
 
 class Window:
-    """A model with a given context window. It gives no answers."""
+    """A model with the given context window. It gives no answers."""
 
     name, provider, base_url = "main", "test", None
 
@@ -105,8 +105,8 @@ def notes(happened: list[Any]) -> list[str]:
 
 
 def stored(db: SessionDB) -> list[Any]:
-    """Return all stored data that a compression may change. It must change all of this data in one step, or
-    none."""
+    """Return all stored data that a compression may change. A compression must change all of it in one
+    transaction, or none of it."""
     kept = ("id", "parent_session_id", "ended_at", "end_reason", "title", "message_count", "system_prompt")
     rows = db.list_sessions_rich(limit=1000, include_children=True, project_compression_tips=False)
     ids = sorted(row["id"] for row in rows)

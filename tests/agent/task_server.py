@@ -47,7 +47,7 @@ class TaskServer(ModelServer):
     def take(self, asked: Asked) -> Reply:
         messages = asked.body["messages"]
         at = max(number for number, message in enumerate(messages) if message["role"] == "user")
-        # In a room the name of the speaker comes first.
+        # in a room, the name of the speaker comes first
         text = re.sub(r"^\[[^\]]*\] ", "", str(messages[at]["content"]))
         results = [str(message["content"]) for message in messages[at + 1 :] if message["role"] == "tool"]
         self.requests.append(asked)

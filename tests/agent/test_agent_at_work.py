@@ -1,4 +1,4 @@
-"""An agent with its real tools and a real store, and a model that follows a script."""
+"""An agent with its real tools, a real store and a model that follows a script."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ async def test_a_turn_with_every_kind_of_tool(db: SessionDB, tmp_path: Path, hom
     assert (folder / "hello.py").read_text() == "print('good day')\n"
     assert [request.subject for request in asked] == ["python3 hello.py; rm -rf hello.py"]
 
-    # After a resume elsewhere, the list is there and the prompt is unchanged, even if memories were added
-    # since.
+    # After a resume in another folder, the todo list is available and the prompt is unchanged, even if
+    # memories were added.
     await record.close()
     assert read_todo(db, record.session_id) == [TodoItem("1", "Write the program", "completed")]
     again = StoredRecord(db, record.session_id)
@@ -111,7 +111,7 @@ async def test_a_turn_with_every_kind_of_tool(db: SessionDB, tmp_path: Path, hom
     processes.close()
 
 
-async def test_a_turn_that_is_stopped_ends_its_command_and_keeps_what_happened(
+async def test_stopping_a_turn_ends_its_command_and_keeps_the_messages(
     db: SessionDB, tmp_path: Path, mark: str
 ) -> None:
     async def prompt() -> str:

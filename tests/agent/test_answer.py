@@ -1,4 +1,4 @@
-"""The answer of a turn, computed from the events of the turn."""
+"""The answer of a turn is computed from its events."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_text_before_and_after_a_tool_call() -> None:
     assert (answer.reasoning, answer.tokens) == ("hm", (7, 0, 5, 0))
 
 
-def test_an_answer_that_was_complete_when_more_was_said() -> None:
+def test_an_answer_followed_by_another_message() -> None:
     answer = reduce_events(
         Stored(1, "user"),
         TextDelta("yes"),
@@ -65,7 +65,7 @@ def test_an_answer_that_was_complete_when_more_was_said() -> None:
     assert (answer.completed, answer.text, answer.message_id) == ([(2, "yes")], "no", 4)
 
 
-def test_what_is_taken_back_on_the_way() -> None:
+def test_discarded_text() -> None:
     answer = reduce_events(TextDelta("wro"), ThoughtDelta("hm"), Discarded("broke", 0.0), TextDelta("right"))
     assert (answer.partial, answer.reasoning) == ("right", "")
     answer = reduce_events(TextDelta("a plan"), Recast("a plan\n"), TextDelta("yes"))
@@ -94,8 +94,8 @@ MESSAGES = st.lists(
 
 @given(MESSAGES)
 def test_the_whole_text_is_that_of_its_messages(messages: list[tuple[list[str], list[str], bool]]) -> None:
-    """Discarded text is not part of the answer. The text of a message is part of it even if the message could
-    not be stored."""
+    """Discarded text is not part of the answer. The text of a message that could not be stored is part of
+    it."""
     answer = Answer()
     for number, (lost, kept, is_stored) in enumerate(messages):
         events: list[Event] = [TextDelta(text) for text in lost]

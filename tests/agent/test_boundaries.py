@@ -1,5 +1,4 @@
-"""The points at which compression may cut a conversation: no call is separated from its result, and no
-message is lost."""
+"""Where compression may cut a conversation. It separates no call from its result and loses no message."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ Row = dict[str, Any]
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Row]:
-    """Draw a stored conversation with tool calls, whose results can be out of order, lost, late or
-    repeated."""
+    """Draw a stored conversation with tool calls. The results can be out of order, lost, late or repeated."""
     rows: list[Row] = []
     for number in range(draw(st.integers(0, 12))):
         kind = draw(st.sampled_from(["talk", "tools", "late", "open", "same ids", "summary"]))
@@ -76,8 +74,8 @@ def put_together(made: CompressionPlan) -> list[Row]:
 
 
 def answers(rows: list[Row]) -> dict[tuple[int, str], str]:
-    """Return the result of each tool call as a request contains it, keyed by the id of the calling message
-    and by the call."""
+    """Return the result of each tool call in a request. The key is the id of the calling message with the
+    call."""
     found: dict[tuple[int, str], str] = {}
     for at, row in enumerate(rows):
         if row["role"] == "assistant" and isinstance(row.get("tool_calls"), list):
@@ -104,7 +102,7 @@ def test_every_message_is_in_one_part_and_in_its_order(
 
 
 @given(rows=conversations(), **SIZES)
-def test_no_call_is_parted_from_its_result(rows: list[Row], first: int, last: int, budget: int) -> None:
+def test_no_call_is_separated_from_its_result(rows: list[Row], first: int, last: int, budget: int) -> None:
     made = plan_compression(rows, first=first, last=last, budget=budget)
     if made is None:
         return
@@ -118,7 +116,7 @@ def test_no_call_is_parted_from_its_result(rows: list[Row], first: int, last: in
 
 
 @given(rows=st.one_of(conversations(), ROWS.map(numbered)), **SIZES)
-def test_what_is_left_is_a_conversation_that_providers_take(
+def test_the_remaining_messages_are_accepted_by_providers(
     rows: list[Row], first: int, last: int, budget: int
 ) -> None:
     made = plan_compression(rows, first=first, last=last, budget=budget)
@@ -127,7 +125,7 @@ def test_what_is_left_is_a_conversation_that_providers_take(
 
 
 @given(rows=conversations(), **SIZES)
-def test_the_last_thing_a_person_said_stays(rows: list[Row], first: int, last: int, budget: int) -> None:
+def test_the_last_message_of_the_person_stays(rows: list[Row], first: int, last: int, budget: int) -> None:
     made, last_prompt = plan_compression(rows, first=first, last=last, budget=budget), find_last_prompt(rows)
     if made is not None and last_prompt is not None:
         assert rows[last_prompt] in [*made.head, *made.kept]
@@ -151,7 +149,7 @@ def test_both_ends_keep_to_their_sizes(rows: list[Row], first: int, last: int, b
     assert tokens.count_rows(made.head) <= budget * SOFT
     assert not any(may_cut[first + 1 : len(made.head)])
     prompt = find_last_prompt(rows)
-    # The person's last message is kept in addition to the tail.
+    # the last message of the person is kept in addition to the tail
     is_added = prompt is not None and bool(made.kept) and made.kept[0]["id"] == rows[prompt]["id"]
     start = len(rows) - len(made.kept) + is_added
     if tokens.count_rows(rows[start:]) > budget * SOFT:
@@ -175,7 +173,7 @@ def test_in_a_long_run_of_tools_the_question_stays_and_the_old_rounds_go() -> No
 
 
 @given(rows=conversations(), budget=st.sampled_from([0, 100, 1000, 100_000]))
-def test_the_newest_that_fit_lose_no_result(rows: list[Row], budget: int) -> None:
+def test_the_newest_messages_that_fit_keep_their_results(rows: list[Row], budget: int) -> None:
     left = take_tail(rows, budget)
     assert tokens.count_rows(left) <= budget
     assert left == rows[len(rows) - len(left) :]

@@ -1,4 +1,4 @@
-"""Long turns: a model with a small window processes far more text than fits into it."""
+"""Long turns. A model with a small context window processes far more text than fits into the window."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Small:
         (6_000, 6_000, 3, 200),
     ],
 )
-async def test_it_goes_on_for_far_longer_than_its_window(
+async def test_a_turn_can_be_far_longer_than_the_window(
     db: SessionDB, window: int, says: int, at_once: int, size: int, tells: bool
 ) -> None:
     record = StoredRecord(db)

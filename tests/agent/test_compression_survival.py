@@ -1,5 +1,4 @@
-"""Compression in real processes: a process that dies at any step, and two processes that compress the same
-conversation."""
+"""Compression in real processes. A process dies at any step, or two processes compress the same conversation."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def start(path: Path, *mode: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize(
     ("of", "step"), [("calls", 1), pytest.param("statements", 1 if LONG else 5, marks=pytest.mark.full)]
 )
-async def test_wherever_the_process_dies_the_conversation_is_as_before_or_goes_on(
+async def test_a_process_that_dies_at_any_step_leaves_a_valid_conversation(
     tmp_path: Path, of: str, step: int
 ) -> None:
     first = SessionDB(tmp_path / "first" / "state.db")
@@ -63,7 +62,7 @@ async def test_wherever_the_process_dies_the_conversation_is_as_before_or_goes_o
         assert process.returncode == DIED
     assert outcomes == sorted(outcomes)
     assert (outcomes[0], outcomes[-1]) == (1, 2)
-    # Some processes died after the continuation was created. Inside a transaction there is no such step.
+    # Some processes died after the continuation was created. No step inside a transaction is after it.
     if of == "calls":
         assert outcomes.count(2) > 1
     else:
@@ -71,8 +70,8 @@ async def test_wherever_the_process_dies_the_conversation_is_as_before_or_goes_o
 
 
 async def _goes_on(db: SessionDB) -> None:
-    """Check that the next process compresses the conversation, or finds it already compressed, and that no
-    message is missing."""
+    """Check that the next process compresses the conversation or finds it compressed. Check that no message
+    is missing."""
     record = StoredRecord(db, "talk")
     message_ids = {row["id"] for row in db.get_messages("talk")}
     happened = await done(compressor(record, Summarizer()).compress(overflow=False))
@@ -87,7 +86,7 @@ async def _goes_on(db: SessionDB) -> None:
     assert db.diagnose().ok
 
 
-def test_two_processes_at_once_make_one_continuation(tmp_path: Path) -> None:
+def test_two_concurrent_processes_create_one_continuation(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     with SessionDB(path) as db:
         talk(db, exchanges=20)

@@ -145,7 +145,7 @@ async def test_a_subagent_gets_the_tools_that_are_named_and_no_others(
         ({"goal": "x", "max_steps": 0}, "max_steps must be a whole number from 1 to 10,000"),
     ],
 )
-async def test_a_call_that_is_not_understood_starts_nothing(
+async def test_an_invalid_call_starts_no_subagent(
     server: TaskServer, db: SessionDB, folder: Path, arguments: dict[str, Any], told: str
 ) -> None:
     async with open_conversation(db, folder) as conversation:
@@ -214,7 +214,7 @@ async def test_steps_are_bounded_by_the_task_and_by_the_setting(
             happened = [event async for event in conversation.say(delegate("loop", max_steps=steps))]
             (ended,) = only(happened, events.ToolEnded)
             assert f"Note: stopped after {asked - 1} steps." in ended.output
-            assert server.heard.count("loop") - before == asked - 1  # then it is told to answer
+            assert server.heard.count("loop") - before == asked - 1  # then the model is told to answer
             assert "```answer\nok\n```" in ended.output
 
 
@@ -317,7 +317,7 @@ async def test_agents_lists_and_stops_one_of_them(server: TaskServer, db: Sessio
             (2, "stopped"),
             (1, "stopped"),
         ]
-        # Another process finds them in the store.
+        # another process finds the subagents in the store
         stored = list_subagents(db, [], conversation.session_id)
         assert [(progress.number, progress.goal, progress.state) for progress in stored] == [
             (None, "say c", "done"),
@@ -330,7 +330,7 @@ async def test_agents_lists_and_stops_one_of_them(server: TaskServer, db: Sessio
 
 
 @pytest.mark.parametrize("decision", [ALLOW_ONCE, DENY])
-async def test_the_person_is_asked_through_the_turn_and_told_who_asks(
+async def test_an_approval_question_of_a_subagent_names_the_subagent(
     server: TaskServer, db: SessionDB, folder: Path, decision: Decision
 ) -> None:
     goal = 'use write_file {"path": "owls.txt", "content": "three"}'
@@ -350,7 +350,7 @@ async def test_the_person_is_asked_through_the_turn_and_told_who_asks(
     assert (folder / "owls.txt").exists() is decision.allowed
 
 
-async def test_where_nobody_can_be_asked_what_needs_consent_is_refused(
+async def test_actions_that_need_approval_are_refused_if_nobody_can_answer(
     server: TaskServer, db: SessionDB, folder: Path
 ) -> None:
     goal = 'use write_file {"path": "owls.txt", "content": "three"}'
@@ -421,7 +421,7 @@ async def test_after_kill_9_the_conversation_replays_and_the_subagent_can_be_res
     assert db.diagnose().ok
 
 
-async def test_a_subagent_whose_session_is_deleted_goes_on_below_the_same_parent(
+async def test_a_subagent_whose_session_is_deleted_continues_under_the_same_parent(
     server: TaskServer, db: SessionDB, folder: Path
 ) -> None:
     async with open_conversation(db, folder) as conversation:
@@ -464,9 +464,7 @@ async def test_the_family_is_shown_exported_and_deleted_together(
     st.integers(1, 4),
     st.lists(st.tuples(st.sampled_from(["add", "end", "stop", "stop all"]), st.integers(0, 9)), max_size=60),
 )
-def test_never_more_than_the_limit_work_and_who_asked_first_is_first(
-    most: int, steps: list[tuple[str, int]]
-) -> None:
+def test_subagents_run_in_order_within_the_limit(most: int, steps: list[tuple[str, int]]) -> None:
     registry = Subagents(most)
     added: list[Subagent] = []
     for step, which in steps:
@@ -509,7 +507,7 @@ def test_never_more_than_the_limit_work_and_who_asked_first_is_first(
         max_size=40,
     )
 )
-def test_nobody_starts_more_than_the_quota_in_any_hour(asked: list[tuple[set[str], int, int]]) -> None:
+def test_a_person_cannot_exceed_the_quota_in_any_hour(asked: list[tuple[set[str], int, int]]) -> None:
     now = 0.0
     granted: list[tuple[str, float]] = []
     quota = TaskQuota(5, lambda: now)

@@ -1,4 +1,6 @@
-"""Fallback models: which failures they answer for, who is skipped and who is named as the author."""
+"""Fallback models: for which failures they are used, when a model is skipped, and which model is named as the
+author.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def joined(*opened_models: OpenAIModel, clock: Clock | None = None) -> FallbackM
 
 
 async def heard(model: models.Model) -> tuple[str, str]:
-    """Return the name of the model that answered, and its text."""
+    """Return the name of the model that answered, and the text of the answer."""
     name, text = model.name, ""
     async for piece in model.stream(HELLO):
         name = piece.model.name if isinstance(piece, Answering) else name
@@ -89,16 +91,14 @@ async def test_a_failing_provider_is_replaced_by_the_next_model(
     await model.close()
 
 
-async def test_a_server_that_is_not_there_is_replaced(second_server: ModelServer) -> None:
+async def test_an_unreachable_server_is_replaced(second_server: ModelServer) -> None:
     model = joined(opened(f"http://127.0.0.1:{reserve_port()}/v1", "first"), opened(second_server, "second"))
     second_server.will(says("here"))
     assert await heard(model) == ("second", "here")
     await model.close()
 
 
-async def test_a_server_that_says_nothing_in_time_is_replaced(
-    model_server: ModelServer, second_server: ModelServer
-) -> None:
+async def test_a_silent_server_is_replaced(model_server: ModelServer, second_server: ModelServer) -> None:
     never = threading.Event()
     model_server.will(Reply([never]))
     second_server.will(says("here"))
@@ -169,7 +169,7 @@ async def test_an_answer_that_has_begun_is_not_given_to_another_model(
     await model.close()
 
 
-async def test_if_all_fail_the_error_names_each(
+async def test_if_all_models_fail_the_error_names_each(
     model_server: ModelServer, second_server: ModelServer
 ) -> None:
     model_server.will(refuses(503, "no first"), refuses(503, "no first"))

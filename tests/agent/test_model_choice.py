@@ -1,4 +1,4 @@
-"""The choice of the model, its address and its key."""
+"""How the model, its address and its key are chosen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.agent.openai_server import ModelServer, Reply, refuses, says
 HELLO = Request([{"role": "user", "content": "hello"}])
 
 
-def test_without_a_model_it_says_how_to_get_one() -> None:
+def test_without_a_model_the_error_says_how_to_choose_one() -> None:
     with pytest.raises(ModelError, match="no model is chosen: run `hermes setup`"):
         open_main_model(Settings())
     with pytest.raises(ModelError, match="`hermes setup`"):
@@ -32,7 +32,7 @@ def test_the_offline_model_needs_no_key_and_no_address() -> None:
     assert open_auxiliary_model(settings).name == "offline"
 
 
-def test_the_key_there_is_says_where_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_available_key_determines_the_provider(monkeypatch: pytest.MonkeyPatch) -> None:
     dotenv.change("OPENROUTER_API_KEY", "router")
     assert choose_endpoint(None) == ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "router")
     monkeypatch.setenv("OPENAI_API_KEY", "openai")
@@ -79,7 +79,7 @@ def test_the_key_of_the_file_is_not_used_at_an_address_from_elsewhere(
     assert read_settings().model.key_env is None
 
 
-async def test_the_main_and_the_auxiliary_model_are_asked_apart(model_server: ModelServer) -> None:
+async def test_the_main_and_the_auxiliary_model_have_separate_endpoints(model_server: ModelServer) -> None:
     dotenv.change("OPENAI_API_KEY", "one")
     dotenv.change("SMALL_API_KEY", "two")
     settings = Settings(
@@ -137,7 +137,7 @@ def test_the_models_of_an_endpoint(model_server: ModelServer) -> None:
 
 
 @pytest.mark.parametrize("told", ["{host}", "http://{host}", "http://{host}/"])
-def test_ollama_is_found_where_it_says_that_it_is(
+def test_ollama_is_found_at_its_configured_address(
     model_server: ModelServer, monkeypatch: pytest.MonkeyPatch, told: str
 ) -> None:
     host = model_server.base_url.removeprefix("http://").removesuffix("/v1")

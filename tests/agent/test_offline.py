@@ -1,5 +1,6 @@
-"""The offline model uses every tool, answers from the person's own sessions, and says that it is not a real
-model."""
+"""The offline model uses every tool and answers from the sessions of the person. It says that it is not a
+real model.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +48,12 @@ async def say(db: SessionDB, tmp_path: Path) -> Say:
     return answer_to
 
 
-async def test_it_says_what_it_is(say: Say) -> None:
+async def test_the_offline_model_says_what_it_is(say: Say) -> None:
     for greeting in ("hello", "help", "who are you?"):
         assert "not a language model" in await say(greeting)
 
 
-async def test_it_searches_and_quotes_your_own_sessions(db: SessionDB, say: Say) -> None:
+async def test_the_model_searches_and_quotes_the_sessions_of_the_person(db: SessionDB, say: Say) -> None:
     db.create_session("old", "cli")
     db.append_message("old", "user", "The retry budget is five tries.")
     db.set_session_title("old", "retries")
@@ -64,7 +65,7 @@ async def test_it_searches_and_quotes_your_own_sessions(db: SessionDB, say: Say)
     assert "retries" in await say("list my sessions")
 
 
-async def test_it_runs_commands_and_works_with_files_memory_and_the_list(
+async def test_the_model_runs_commands_and_uses_files_memory_and_the_todo_list(
     say: Say, tmp_path: Path, home: Path
 ) -> None:
     assert "hello there" in await say("run echo hello there")

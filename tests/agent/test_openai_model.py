@@ -44,7 +44,7 @@ async def heard(model: OpenAIModel, request: Request = HELLO) -> list[Piece]:
 
 
 def text_of(pieces: list[Piece]) -> str:
-    """Return the text as a turn assembles it: text before a retry is dropped."""
+    """Return the text in the form in which a turn assembles it. Text before a retry is dropped."""
     text = ""
     for piece in pieces:
         text = "" if isinstance(piece, Retrying) else text + (piece.text if isinstance(piece, Text) else "")
@@ -54,7 +54,7 @@ def text_of(pieces: list[Piece]) -> str:
 # ---------------------------------------------------------------- responses
 
 
-async def test_text_comes_as_it_is_streamed_and_says_how_it_ended(model_server: ModelServer) -> None:
+async def test_text_is_streamed_and_has_a_finish_reason(model_server: ModelServer) -> None:
     pieces = await heard(opened(model_server.will(says("good morning"))))
     assert pieces == [Text("good"), Text(" morning"), Finished("stop")]
 
@@ -72,7 +72,7 @@ async def test_a_piece_is_heard_before_the_next_is_sent(model_server: ModelServe
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-async def test_thoughts_are_told_apart_from_the_answer(model_server: ModelServer, field: str) -> None:
+async def test_reasoning_is_separated_from_the_answer(model_server: ModelServer, field: str) -> None:
     steps = [chunk({field: "hm"}), chunk({"content": "yes"}, "stop"), DONE]
     assert await heard(opened(model_server.will(Reply(steps)))) == [
         Thought("hm"),
@@ -81,7 +81,7 @@ async def test_thoughts_are_told_apart_from_the_answer(model_server: ModelServer
     ]
 
 
-async def test_thoughts_in_parts_of_the_content(model_server: ModelServer) -> None:
+async def test_reasoning_in_parts_of_the_content(model_server: ModelServer) -> None:
     parts = [
         {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
         {"type": "text", "text": "yes"},
@@ -113,7 +113,7 @@ async def test_calls_without_positions_of_their_own_are_kept_apart(
     assert pieces[:2] == [CallPiece(0, "a", "look", "{}"), CallPiece(1, "b", "look", "{}")]
 
 
-async def test_usage_counts_what_the_cache_served_apart(model_server: ModelServer) -> None:
+async def test_cached_tokens_are_counted_separately(model_server: ModelServer) -> None:
     reported = usage(
         prompt_tokens=100,
         completion_tokens=20,
@@ -128,7 +128,7 @@ async def test_usage_counts_what_the_cache_served_apart(model_server: ModelServe
     assert used.prompt_tokens == 100
 
 
-async def test_what_is_not_told_is_unknown_and_not_zero(model_server: ModelServer) -> None:
+async def test_missing_usage_is_unknown_and_not_zero(model_server: ModelServer) -> None:
     pieces = await heard(
         opened(
             model_server.will(says("hi", used=usage(prompt_tokens=3, completion_tokens=1, total_tokens=4)))
@@ -143,7 +143,7 @@ async def test_the_other_names_for_cached_tokens(model_server: ModelServer) -> N
     assert Used(6, 1, 4) in await heard(opened(model_server.will(says("hi", used=reported))))
 
 
-async def test_usage_that_is_told_all_along_does_not_hide_a_lost_connection(
+async def test_usage_in_every_chunk_does_not_hide_a_lost_connection(
     model_server: ModelServer,
 ) -> None:
     half = chunk({"content": "half"}, usage={"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2})
@@ -158,7 +158,7 @@ async def test_a_refusal_to_answer_is_an_answer(model_server: ModelServer) -> No
 # ---------------------------------------------------------------- requests
 
 
-async def test_the_request_is_what_was_asked_for(model_server: ModelServer) -> None:
+async def test_the_request_has_the_requested_fields(model_server: ModelServer) -> None:
     model = opened(model_server.will(says("hi")))
     await heard(model, Request(HELLO.messages, [TOOL], max_tokens=5, temperature=0.5))
     (asked,) = model_server.requests
@@ -185,7 +185,7 @@ async def test_the_request_is_what_was_asked_for(model_server: ModelServer) -> N
         ("temperature", "Unsupported value: 'temperature' does not support 0.5 with this model."),
     ],
 )
-async def test_what_an_endpoint_refuses_is_left_out_from_then_on(
+async def test_a_field_that_an_endpoint_refuses_is_no_longer_sent(
     model_server: ModelServer, part: str, message: str
 ) -> None:
     model = opened(model_server.will(refuses(400, message), says("hi"), says("again")))
@@ -232,7 +232,7 @@ async def test_an_endpoint_that_takes_no_pictures_gets_the_text(
     assert not models.takes_pictures(model)
 
 
-async def test_what_did_not_help_to_leave_out_is_sent_again_the_next_time(model_server: ModelServer) -> None:
+async def test_a_field_whose_removal_did_not_help_is_sent_again(model_server: ModelServer) -> None:
     request = Request(HELLO.messages, [TOOL])
     model = opened(model_server.will(*[refuses(400, "tools are not supported here")] * 2, says("hi")))
     with pytest.raises(models.BadRequest):
@@ -242,7 +242,7 @@ async def test_what_did_not_help_to_leave_out_is_sent_again_the_next_time(model_
     assert ["tools" in asked.body for asked in model_server.requests] == [True, False, True]
 
 
-async def test_a_broken_history_of_calls_does_not_cost_the_tools(model_server: ModelServer) -> None:
+async def test_an_invalid_history_of_calls_does_not_remove_the_tools(model_server: ModelServer) -> None:
     text = "messages.3: unexpected `tool_use_id` found in `tool_result` blocks: toolu_1"
     with pytest.raises(models.BadRequest, match="unexpected"):
         await heard(opened(model_server.will(refuses(400, text))), Request(HELLO.messages, [TOOL]))
@@ -271,7 +271,7 @@ async def test_a_tool_that_is_described_wrongly_is_an_error_and_not_left_out(
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 529])
-async def test_a_busy_endpoint_is_asked_again_and_that_is_told(
+async def test_a_request_to_a_busy_endpoint_is_retried_with_a_notice(
     model_server: ModelServer, status: int
 ) -> None:
     pieces = await heard(opened(model_server.will(refuses(status, "slow down"), says("hi"))))
@@ -282,7 +282,7 @@ async def test_a_busy_endpoint_is_asked_again_and_that_is_told(
     assert 0.005 <= retries[0].seconds <= 0.01
 
 
-async def test_it_gives_up_after_a_bounded_number_of_times(model_server: ModelServer) -> None:
+async def test_the_number_of_retries_is_limited(model_server: ModelServer) -> None:
     model = opened(model_server.will(*[refuses(503, "overloaded")] * 9), most_retries=3)
     pauses: list[float] = []
 
@@ -299,7 +299,7 @@ async def test_it_gives_up_after_a_bounded_number_of_times(model_server: ModelSe
         assert longest / 2 <= pause <= longest
 
 
-async def test_it_waits_as_long_as_it_was_told(model_server: ModelServer) -> None:
+async def test_a_retry_waits_as_long_as_requested(model_server: ModelServer) -> None:
     model_server.will(
         refuses(429, "slow", {"Retry-After": "0.25"}), refuses(429, "slow", {"retry-after-ms": "30"})
     )
@@ -307,7 +307,7 @@ async def test_it_waits_as_long_as_it_was_told(model_server: ModelServer) -> Non
     assert [piece.seconds for piece in pieces if isinstance(piece, Retrying)] == [0.25, 0.03]
 
 
-async def test_who_asks_to_wait_for_hours_is_not_waited_for(model_server: ModelServer) -> None:
+async def test_a_wait_of_hours_is_not_accepted(model_server: ModelServer) -> None:
     with pytest.raises(models.ProviderBusy):
         await heard(opened(model_server.will(refuses(429, "tomorrow", {"Retry-After": "7200"}))))
 
@@ -326,7 +326,9 @@ async def test_an_answer_that_breaks_off_starts_again(model_server: ModelServer,
 
 
 @pytest.mark.parametrize("garbage", [b"data: {nonsense\n\n", b'data: {"choices": 7}\n\n', b"<html>\n\n"])
-async def test_nonsense_is_asked_for_again_and_then_told(model_server: ModelServer, garbage: bytes) -> None:
+async def test_an_invalid_response_is_retried_and_then_reported(
+    model_server: ModelServer, garbage: bytes
+) -> None:
     assert text_of(await heard(opened(model_server.will(Reply([garbage]), says("hi"))))) == "hi"
     with pytest.raises(models.Unreachable, match=r"response is invalid|answer is incomplete"):
         await heard(opened(model_server.will(Reply([garbage])), most_retries=0))
@@ -341,7 +343,7 @@ async def test_an_error_in_the_middle_of_the_stream(model_server: ModelServer) -
         await heard(opened(model_server.will(Reply([too_long]))))
 
 
-async def test_a_silent_endpoint_is_given_up(model_server: ModelServer) -> None:
+async def test_a_silent_endpoint_times_out(model_server: ModelServer) -> None:
     never = threading.Event()
     model_server.will(Reply([never]), Reply([never]))
     with pytest.raises(models.Unreachable, match=r"no answer within 0\.1 s"):
@@ -349,13 +351,13 @@ async def test_a_silent_endpoint_is_given_up(model_server: ModelServer) -> None:
     never.set()
 
 
-async def test_nobody_there(model_server: ModelServer) -> None:
+async def test_no_server_at_the_address(model_server: ModelServer) -> None:
     with socket.socket() as unused:  # bound, so that no other program gets the port, but not listening
         unused.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
         model = OpenAIModel("m", base_url=address)
         with pytest.raises(models.Unreachable, match=f"{address} cannot be reached.*is the server running"):
-            # There is no retry, because a server that does not run is not worth waiting for.
+            # No retry: a server that is not running is not worth waiting for.
             await anext(model.stream(HELLO))
         await model.close()
 
@@ -371,7 +373,7 @@ async def test_an_address_that_does_not_exist_is_tried_again(monkeypatch: pytest
     await model.close()
 
 
-async def test_whoever_stops_listening_closes_the_connection(model_server: ModelServer) -> None:
+async def test_a_cancelled_request_closes_the_connection(model_server: ModelServer) -> None:
     waiting = threading.Event()
     model = opened(model_server.will(Reply([chunk({"content": "a"}), waiting])))
     task = asyncio.create_task(heard(model))
@@ -428,7 +430,7 @@ async def test_a_conversation_that_is_too_long_in_every_known_wording(
         await heard(opened(model_server.will(refuses(status, error))))
 
 
-async def test_too_many_tokens_per_minute_is_no_overflow(model_server: ModelServer) -> None:
+async def test_too_many_tokens_per_minute_is_not_an_overflow(model_server: ModelServer) -> None:
     text = "Rate limit reached: too many tokens per minute"
     with pytest.raises(models.ProviderBusy):
         await heard(opened(model_server.will(refuses(429, text)), most_retries=0))
@@ -489,9 +491,7 @@ async def test_an_account_without_money_is_not_asked_again(model_server: ModelSe
         },
     ],
 )
-async def test_a_refusal_is_told_in_one_line_whatever_its_shape(
-    model_server: ModelServer, error: object
-) -> None:
+async def test_a_refusal_is_reported_in_one_line(model_server: ModelServer, error: object) -> None:
     with pytest.raises(models.BadRequest) as caught:
         await heard(opened(model_server.will(refuses(400, error))))
     assert "first line second line" in str(caught.value)
@@ -513,7 +513,7 @@ async def test_a_page_where_there_should_be_an_interface(model_server: ModelServ
         await heard(opened(model_server.will(refuses(404, b"<html>a very long page</html>"))))
 
 
-async def test_a_password_in_the_address_is_not_told(model_server: ModelServer) -> None:
+async def test_a_password_in_the_address_is_not_shown(model_server: ModelServer) -> None:
     address = model_server.base_url.replace("127.0.0.1", "me:hunter2hunter2@127.0.0.1")
     with pytest.raises(models.BadRequest) as caught:
         await heard(OpenAIModel("m", base_url=address))
@@ -523,7 +523,7 @@ async def test_a_password_in_the_address_is_not_told(model_server: ModelServer) 
 # ---------------------------------------------------------------- other
 
 
-def test_whose_it_is_and_how_much_it_takes() -> None:
+def test_the_provider_and_the_context_window() -> None:
     def made(base_url: str, **more: Any) -> OpenAIModel:
         return OpenAIModel("m", base_url=base_url, **more)
 

@@ -1,5 +1,6 @@
 """The text of an answer is stored in one row while it is streamed. After a crash, the row contains the text
-that was stored before the crash."""
+stored so far.
+"""
 
 from __future__ import annotations
 
@@ -150,7 +151,7 @@ async def test_a_discarded_beginning_is_removed_before_the_next_one(db: SessionD
     assert [row["content"] for row in await list_rows(record)] == ["count", "two"]
 
 
-async def test_a_spooled_answer_takes_the_place_of_its_beginning(tmp_path: Path) -> None:
+async def test_a_spooled_answer_replaces_its_beginning(tmp_path: Path) -> None:
     with SessionDB(tmp_path / "state.db", spool=True) as db:
         record, end = StoredRecord(db, keeps_partial=True), asyncio.Event()
         running = asyncio.create_task(
@@ -194,7 +195,7 @@ def test_a_row_that_is_gone_or_complete_is_not_replaced(db: SessionDB) -> None:
         db.append_message("unknown", "assistant", "x", replaces=third)
 
 
-async def test_an_observer_is_shown_a_whole_answer(db: SessionDB) -> None:
+async def test_an_observer_sees_a_whole_answer(db: SessionDB) -> None:
     db.create_session("s", "cli")
     lease = db.leases.acquire("s", "terminal")
     partial = db.append_message("s", "assistant", "one", finish_reason="partial")

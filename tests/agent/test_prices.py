@@ -1,4 +1,4 @@
-"""The cost of a model call and the source of that figure."""
+"""The cost of a model call, and the source of the price."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ def test_a_known_model_is_estimated_from_the_dated_list() -> None:
         "openrouter/anthropic/Claude-Opus-4.5",
     ],
 )
-def test_a_model_goes_by_many_names(name: str) -> None:
+def test_a_model_is_known_by_several_names(name: str) -> None:
     assert make_price("https://openrouter.ai/api/v1")(name, Used(1_000_000, 0))[0] == 5.0
 
 
 @pytest.mark.parametrize("name", ["gpt-5-ultra", "gpt", "claude-opus-4.5:free", "my-gpt-5"])
-def test_a_model_that_only_looks_like_one_is_unknown(name: str) -> None:
+def test_a_model_with_a_similar_name_is_unknown(name: str) -> None:
     assert make_price(OPENAI)(name, USED) == (None, {"cost_status": "unknown"})
 
 
-def test_what_the_provider_says_is_what_it_costs() -> None:
+def test_the_cost_from_the_provider_is_used() -> None:
     cost, price_columns = make_price(OPENAI, {"gpt-5": {"input": 99, "output": 99}})(
         "gpt-5", USED._replace(cost_usd=0.02)
     )
     assert (cost, price_columns["actual_cost_usd"], price_columns["cost_status"]) == (0.02, 0.02, "actual")
 
 
-def test_prices_of_ones_own_come_before_the_list() -> None:
+def test_configured_prices_take_precedence_over_the_list() -> None:
     cost, price_columns = make_price(OPENAI, {"GPT-5": {"input": 2, "output": 10, "cache_read": 0}})(
         "gpt-5", USED
     )
@@ -66,7 +66,7 @@ def test_prices_of_ones_own_come_before_the_list() -> None:
     assert (price_columns["cost_source"], price_columns["pricing_version"]) == ("config.yaml", "config")
 
 
-def test_tokens_that_nobody_counted_or_priced_make_the_cost_unknown() -> None:
+def test_tokens_without_a_count_or_price_make_the_cost_unknown() -> None:
     assert make_price(OPENAI)("gpt-5", Used())[0] is None
     assert make_price(OPENAI)("gpt-5", Used(input_tokens=5))[0] is None
     assert (
@@ -79,14 +79,14 @@ def test_tokens_that_nobody_counted_or_priced_make_the_cost_unknown() -> None:
 
 
 @pytest.mark.parametrize("base_url", [LOCAL, "http://192.168.1.4:8000/v1", "http://box.local/v1", None])
-def test_a_model_of_ones_own_costs_nothing_and_says_why(base_url: str | None) -> None:
+def test_a_local_model_costs_nothing_and_the_reason_is_recorded(base_url: str | None) -> None:
     assert make_price(base_url)("qwen3:8b", Used(5, 5)) == (
         0.0,
         {"cost_status": "included", "cost_source": "local"},
     )
 
 
-def test_a_server_at_home_that_passes_on_to_a_provider_is_estimated() -> None:
+def test_a_local_proxy_of_a_provider_is_estimated() -> None:
     assert make_price(LOCAL)("gpt-5", Used(1_000_000, 0))[0] == 1.25
 
 
@@ -98,7 +98,7 @@ def test_each_model_is_priced_where_it_is() -> None:
     assert prices("mine", Used(1_000_000, 0))[0] == 1.0
 
 
-def test_long_prompts_cost_what_is_listed_for_them_or_nobody_knows() -> None:
+def test_the_cost_of_a_long_prompt_is_listed_or_unknown() -> None:
     price = make_price("https://openrouter.ai/api/v1")
     assert price("claude-haiku-5.5", Used(100_000, 0))[0] == pytest.approx(0.01)
     assert price("claude-haiku-5.5", Used(50_000, 0, cache_read_tokens=50_001))[0] == pytest.approx(
@@ -134,12 +134,12 @@ def test_every_line_of_the_list_says_from_where_and_when() -> None:
         assert entry.get("cache_read", 0) < entry["input"]
 
 
-def test_how_much_well_known_models_take() -> None:
+def test_the_context_windows_of_known_models() -> None:
     assert find_window("openai/gpt-4o-mini-2024-07-18") == 128_000
     assert find_window("nobody-knows-this") is None
 
 
-def test_what_it_says_is_what_the_accounts_take(db: SessionDB) -> None:
+def test_the_cost_is_in_the_form_that_the_store_accepts(db: SessionDB) -> None:
     db.create_session("s", "cli")
     for model, base_url in (("gpt-5", OPENAI), ("mystery", OPENAI), ("qwen3:8b", LOCAL)):
         price_columns = make_price(base_url)(model, USED)[1]

@@ -1,5 +1,6 @@
-"""The system prompt is the same for the same inputs. Text from files and other people is included only as
-quoted data."""
+"""The same inputs give the same system prompt. Text from files and other people is included only as quoted
+data.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def prompt(cwd: Path, started_at: float = NOON) -> str:
     )
 
 
-def test_it_says_who_where_when_and_with_what(folder: Path) -> None:
+def test_the_prompt_names_the_person_the_place_the_date_and_the_tools(folder: Path) -> None:
     prompt_text = prompt(folder)
     for part in (
         "You are Hermes",
@@ -56,7 +57,7 @@ def test_the_same_inputs_give_the_same_text_all_day(folder: Path) -> None:
     assert prompt(folder) == prompt(folder) == prompt(folder, NOON + 60)
 
 
-def test_memory_and_skills_are_in_it_as_data(folder: Path) -> None:
+def test_memory_and_skills_are_included_as_data(folder: Path) -> None:
     Memory().add("user", "Likes tea.")
     Memory().add("memory", "The server is called kestrel.")
     Skills().create("release", "How to release", "Tag it.")
@@ -67,7 +68,7 @@ def test_memory_and_skills_are_in_it_as_data(folder: Path) -> None:
     assert "Tag it." not in prompt_text
 
 
-def test_in_a_room_memory_is_the_rooms(folder: Path, home: Path) -> None:
+def test_in_a_room_the_memory_of_the_room_is_used(folder: Path, home: Path) -> None:
     (home / "memories").mkdir(parents=True)
     (home / "memories/USER.md").write_text(
         "[Ann #0123456789abcdef, 2026-05-01] Likes tea.\n§\nanonymous\nlines"
@@ -90,7 +91,7 @@ def test_in_a_room_memory_is_the_rooms(folder: Path, home: Path) -> None:
         assert word not in prompt_text
 
 
-def test_what_is_not_there_is_not_spoken_of(folder: Path) -> None:
+def test_missing_features_are_not_mentioned(folder: Path) -> None:
     prompt_text = build_system_prompt(tools=[], cwd=folder, source="cli", model="m", started_at=NOON)
     for word in ("session_search", "Your tools", "```memory", "```user-profile", "skill", "todo", "```"):
         assert word not in prompt_text

@@ -1,4 +1,4 @@
-"""Reasoning and finish reasons, from the endpoint to the store and to the surfaces."""
+"""Reasoning and finish reasons are passed from the endpoint to the store and to the surfaces."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_a_block_in_tags_is_reasoning_and_stored_as_it_was_sent(
         (("use `x\n\ny", "</think>", "yes"), "use `x\n\nyyes", "use `x\n\ny", "yes"),
     ],
 )
-async def test_reasoning_that_only_ends_is_taken_back(
+async def test_reasoning_without_an_opening_tag_is_removed_from_the_answer(
     db: SessionDB,
     model_server: ModelServer,
     sent: tuple[str, ...],
@@ -70,7 +70,7 @@ async def test_reasoning_that_only_ends_is_taken_back(
     assert rows[-1]["content"] == "".join(sent)
 
 
-async def test_a_block_that_is_never_closed_is_told_as_no_answer(
+async def test_a_block_that_is_never_closed_is_reported_as_no_answer(
     db: SessionDB, model_server: ModelServer
 ) -> None:
     model_server.will(pieces("<think>on and", " on", finish="length"))
@@ -82,7 +82,7 @@ async def test_a_block_that_is_never_closed_is_told_as_no_answer(
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-async def test_all_tokens_spent_on_reasoning_are_told_and_kept(
+async def test_an_answer_of_only_reasoning_is_reported_and_kept(
     db: SessionDB, model_server: ModelServer, field: str
 ) -> None:
     model_server.will(Reply([chunk({field: "hm"}), chunk({}, "length"), DONE]))
@@ -106,7 +106,7 @@ async def test_all_tokens_spent_on_reasoning_are_told_and_kept(
         ("stop", None),
     ],
 )
-async def test_an_answer_that_was_cut_short_is_told(
+async def test_a_truncated_answer_is_reported(
     db: SessionDB, model_server: ModelServer, reason: str, told: str | None
 ) -> None:
     model_server.will(says("half an answer", finish=reason))

@@ -1,4 +1,4 @@
-"""For any stored messages, the request to the model has a sequence of messages that providers accept."""
+"""Whatever messages are stored, the request to the model has a sequence of messages that providers accept."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_result_is_given_to_one_call_even_if_ids_repeat() -> None:
     check(sent)
 
 
-def test_a_summary_is_background_and_what_begins_with_an_answer_gets_a_beginning() -> None:
+def test_a_summary_is_background_and_a_leading_answer_gets_a_prompt() -> None:
     assert replay([{"role": "system", "content": "Summary: x"}, user("go on")]) == [
         user(f"{NOTE}Summary: x\n\ngo on")
     ]
@@ -113,7 +113,7 @@ def test_marks_of_others_and_empty_answers_are_left_out() -> None:
     assert replay(rows) == [user("a\n\nb")]
 
 
-def test_images_stay_with_what_was_said_beside_them() -> None:
+def test_images_stay_with_their_text() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     assert replay([user([picture]), user("what is it?")]) == [
         user([picture, {"type": "text", "text": "what is it?"}])
@@ -153,19 +153,19 @@ ROWS = st.lists(
 
 
 @given(rows=ROWS, prompt=st.sampled_from([None, "", "be kind"]))
-def test_any_rows_give_a_conversation_that_is_taken(rows: list[dict[str, Any]], prompt: str | None) -> None:
+def test_any_rows_give_a_request_that_is_accepted(rows: list[dict[str, Any]], prompt: str | None) -> None:
     before = json.dumps(rows)
     check(replay(rows, prompt))
     assert json.dumps(rows) == before
 
 
 @given(rows=ROWS, at=st.integers(0, 12))
-def test_a_crash_anywhere_leaves_one_too(rows: list[dict[str, Any]], at: int) -> None:
+def test_a_crash_anywhere_gives_a_request_that_is_accepted(rows: list[dict[str, Any]], at: int) -> None:
     check(replay([*rows[:at], user("again")]))
 
 
 @given(texts=st.lists(st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip), min_size=1))
-def test_nothing_that_was_said_is_lost_and_all_of_it_is_in_order(texts: list[str]) -> None:
+def test_no_message_is_lost_and_the_order_is_kept(texts: list[str]) -> None:
     rows = [user(text) if number % 3 else assistant(text) for number, text in enumerate(texts)]
     sent = "\n\n".join(message["content"] for message in replay(rows))
     at = 0

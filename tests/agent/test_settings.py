@@ -1,5 +1,6 @@
-"""Settings of the agent: the source of each value, valid values, and the correctness of the documentation
-page."""
+"""The settings of the agent: where each value comes from, and which values are valid. The documentation page
+is correct.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ def write(home: Path, text: str) -> None:
     (home / "config.yaml").write_text(text, encoding="utf-8")
 
 
-def test_without_a_file_everything_is_as_by_default() -> None:
+def test_without_a_file_every_value_is_the_default() -> None:
     assert read_settings() == Settings()
 
 
-def test_every_setting_is_told_of_once_and_every_field_is_a_setting() -> None:
+def test_every_setting_is_declared_once_and_every_field_is_a_setting() -> None:
     fields = [f"{section}.{name}" for section in SECTIONS for name in SECTIONS[section].__struct_fields__]
     assert sorted(fields) == sorted(SETTINGS)
 
@@ -65,7 +66,7 @@ def test_values_are_read_with_their_types(home: Path) -> None:
     assert settings.model.context_window == 4096
     assert settings.compression.enabled is False
     assert settings.compression.threshold == 0.7
-    assert settings.compression.target_ratio == 0.8  # more has no effect
+    assert settings.compression.target_ratio == 0.8  # a larger value has no effect
     assert settings.sessions.retention_days == 7.0
 
 
@@ -79,8 +80,8 @@ def test_the_size_of_one_model_is_not_taken_for_that_of_another(home: Path) -> N
 
 @pytest.mark.parametrize("file", ["{default: m, context_window: 4096}", "{context_window: 4096}"])
 def test_the_size_of_the_usual_model_counts_however_it_is_named(home: Path, file: str) -> None:
-    """The configured context window applies to the default model, even if a resumed conversation or
-    HERMES_MODEL names that model explicitly."""
+    """The configured context window applies to the default model. This includes a resumed conversation or
+    HERMES_MODEL that names the default model."""
     write(home, f"model: {file}")
     assert read_settings({"model.default": "m"}).model.context_window == 4096
     dotenv.change("HERMES_MODEL", "named")
@@ -116,9 +117,7 @@ def test_the_size_of_the_usual_model_counts_however_it_is_named(home: Path, file
         ("prices: {m: {input: 1, output: dear}}", "prices.m must be dollars per million tokens"),
     ],
 )
-def test_what_makes_no_sense_is_told_with_file_key_and_what_is_expected(
-    home: Path, text: str, told: str
-) -> None:
+def test_an_invalid_value_is_reported_with_file_key_and_expectation(home: Path, text: str, told: str) -> None:
     write(home, text)
     with pytest.raises(errors.BadConfig) as problem:
         read_settings()
@@ -140,7 +139,7 @@ def test_a_text_may_name_a_variable(home: Path, monkeypatch: pytest.MonkeyPatch)
     assert read_settings().model.base_url == "http://10.0.0.7:8000/v1"
 
 
-def test_what_nobody_knows_is_told_in_one_line_and_does_no_harm(home: Path) -> None:
+def test_an_unknown_setting_is_reported_in_one_line_and_ignored(home: Path) -> None:
     write(home, "model:\n  defualt: x\n")
     settings = read_settings()
     assert settings.model.default is None
@@ -154,7 +153,7 @@ def test_what_nobody_knows_is_told_in_one_line_and_does_no_harm(home: Path) -> N
     assert read_settings().warning is None
 
 
-def test_a_secret_in_a_wrong_value_is_not_told(home: Path) -> None:
+def test_a_secret_in_a_wrong_value_is_not_shown(home: Path) -> None:
     secret = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
     write(home, f"agent:\n  max_steps: {secret}\n")
     with pytest.raises(errors.BadConfig) as problem:

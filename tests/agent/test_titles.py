@@ -1,4 +1,6 @@
-"""Titles are generated once, in the background and in any script. They never delay a turn."""
+"""Titles are generated once for each conversation, in the background and in any script. They never delay a
+turn.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ async def made(titles: TitleMaker, session_id: str) -> str | None:
     return await titles.make(session_id)
 
 
-async def test_a_model_names_it_after_the_first_exchange(db: SessionDB) -> None:
+async def test_a_model_writes_the_title_after_the_first_exchange(db: SessionDB) -> None:
     titles = maker(db, [Text('Title: "Fixing the login page"'), Used(50, 6)])
     exchange(db, said="x" * 600 + "SECRET PLACE", answered="y" * 600)
     assert await made(titles, "s") == "Fixing the login page"
@@ -69,7 +71,7 @@ async def test_the_model_that_names_it_sees_no_secret(db: SessionDB) -> None:
     assert key not in model.requests[0].messages[-1]["content"]
 
 
-async def test_who_spoke_in_a_room_is_no_part_of_its_title(db: SessionDB) -> None:
+async def test_the_speaker_in_a_room_is_not_part_of_the_title(db: SessionDB) -> None:
     text = f"[Ann #{'1f3a5c7e' * 2}] Please fix the login page"
     assert await made(maker(db), exchange(db, said=text)) == "Fix login page"
     titles = maker(db, [Text("A title")])
@@ -80,7 +82,7 @@ async def test_who_spoke_in_a_room_is_no_part_of_its_title(db: SessionDB) -> Non
     assert prompt_text.startswith("Person:\n````\nPlease fix")
 
 
-async def test_it_is_tried_once(db: SessionDB) -> None:
+async def test_a_title_is_requested_once(db: SessionDB) -> None:
     titles = maker(db, [Text("One")])
     task = titles.begin(exchange(db))
     assert task is not None
@@ -89,8 +91,8 @@ async def test_it_is_tried_once(db: SessionDB) -> None:
 
 
 async def test_a_second_turn_does_not_ask_again_while_the_first_request_runs(db: SessionDB) -> None:
-    """The stored session shows that a title was requested. Another title maker, even one in another process,
-    therefore makes no second request."""
+    """The stored session records that a title was requested. So no other title maker makes a second request,
+    not even in another process."""
     gate = asyncio.Event()
     first, second, third = (maker(db, [gate, Text("Login page")], [Text("Twice")]) for _ in range(3))
     with SessionDB(db.db_path) as other:
@@ -107,7 +109,7 @@ async def test_a_second_turn_does_not_ask_again_while_the_first_request_runs(db:
     assert [len(cast("ScriptedModel", one._model).requests) for one in (first, second, third)] == [1, 0, 0]
 
 
-async def test_what_a_killed_process_asked_for_is_tried_again_later_and_not_for_ever(db: SessionDB) -> None:
+async def test_the_request_of_a_killed_process_is_repeated_a_limited_number_of_times(db: SessionDB) -> None:
     exchange(db)
     with time_machine.travel(1_780_000_000.0, tick=False) as clock:
         for _ in range(3):
@@ -151,7 +153,7 @@ def test_a_request_for_a_title_is_forgotten(db: SessionDB, ends: str) -> None:
     assert read_rows(db, "SELECT key FROM state_meta WHERE key LIKE 'title_%'") == []
 
 
-async def test_a_person_s_title_stays_also_if_it_comes_while_the_model_thinks(db: SessionDB) -> None:
+async def test_a_title_of_the_person_is_never_replaced(db: SessionDB) -> None:
     thinking = asyncio.Event()
     titles = maker(db, [thinking, Text("By the model")])
     task = titles.begin(exchange(db))
@@ -165,7 +167,7 @@ async def test_a_person_s_title_stays_also_if_it_comes_while_the_model_thinks(db
     assert await made(other, "s") is None
 
 
-async def test_a_title_that_is_taken_is_told_apart(db: SessionDB) -> None:
+async def test_a_title_in_use_gets_a_number(db: SessionDB) -> None:
     for one in ("a", "b"):
         await made(maker(db, [Text("Login page")]), exchange(db, one))
     assert db.get_session_title("b") == "Login page (2)"
@@ -184,7 +186,7 @@ async def test_without_an_answer_the_words_name_it(db: SessionDB, script: Script
     assert await made(titles, exchange(db)) == "Fix login page"
 
 
-async def test_a_slow_model_does_not_keep_anybody(db: SessionDB) -> None:
+async def test_a_slow_model_delays_nothing(db: SessionDB) -> None:
     assert await made(maker(db, [asyncio.Event()], seconds=0.01), exchange(db)) == "Fix login page"
     titles = maker(db, [asyncio.Event()])
     task = titles.begin(exchange(db, "t", "Water the garden"))
@@ -196,14 +198,14 @@ async def test_a_slow_model_does_not_keep_anybody(db: SessionDB) -> None:
     await titles.close()
 
 
-async def test_a_store_that_fails_is_nobody_s_trouble(db: SessionDB) -> None:
+async def test_an_error_of_the_store_is_not_reported(db: SessionDB) -> None:
     titles = maker(db, [Text("x")])
     exchange(db)
     db.close()
     assert await made(titles, "s") is None
 
 
-async def test_it_finds_the_session_where_the_conversation_goes_on(db: SessionDB) -> None:
+async def test_the_title_is_set_on_the_continuation(db: SessionDB) -> None:
     thinking = asyncio.Event()
     titles = maker(db, [thinking, Text("The garden planner")])
     task = titles.begin(talk(db))
@@ -246,11 +248,11 @@ def test_a_long_answer_is_cut() -> None:
     "thought",
     ["<think>hm, maybe\nFoo</think>\nFix login", "hm</think>Fix login", "<THINKING>x</THINKING> Fix login"],
 )
-async def test_what_it_thought_is_no_title(db: SessionDB, thought: str) -> None:
+async def test_reasoning_is_not_a_title(db: SessionDB, thought: str) -> None:
     assert await made(maker(db, [Text(thought)]), exchange(db)) == "Fix login"
 
 
-async def test_a_thought_without_an_end_is_no_title_either(db: SessionDB) -> None:
+async def test_reasoning_without_an_end_is_not_a_title(db: SessionDB) -> None:
     assert await made(maker(db, [Text("<think>what could it")]), exchange(db)) == "Fix login page"
 
 
@@ -271,5 +273,5 @@ async def test_a_thought_without_an_end_is_no_title_either(db: SessionDB) -> Non
         ("", ""),
     ],
 )
-def test_the_words_of_a_message_name_it_in_every_script(said: str, title: str) -> None:
+def test_the_words_of_a_message_become_the_title_in_every_script(said: str, title: str) -> None:
     assert make_title_from_words(said) == title

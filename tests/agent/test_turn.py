@@ -1,5 +1,4 @@
-"""A turn: each message is stored before the next step uses it, a stop loses nothing, and failures are
-reported."""
+"""A turn stores each message before the next step uses it. A stop loses nothing, and failures are reported."""
 
 from __future__ import annotations
 
@@ -137,20 +136,18 @@ async def test_an_answer_with_calls_is_stored_before_they_run(db: SessionDB) -> 
         ("[1, 2]", "error: the arguments are not a JSON object"),
     ],
 )
-async def test_what_goes_wrong_in_a_tool_is_told_to_the_model(
-    db: SessionDB, arguments: str, told: str
-) -> None:
+async def test_an_error_of_a_tool_is_reported_to_the_model(db: SessionDB, arguments: str, told: str) -> None:
     happened, rows = await run(db, calls(("a", "echo", arguments)), says("I see"))
     assert rows[2]["content"].startswith(told)
     assert isinstance(happened[-1], events.Done)
 
 
-async def test_a_tool_that_does_not_exist_is_told_apart(db: SessionDB) -> None:
+async def test_an_unknown_tool_is_reported_to_the_model(db: SessionDB) -> None:
     _, rows = await run(db, calls(("a", "fly", "{}")), says("I see"))
     assert rows[2]["content"] == "error: there is no tool 'fly'; there are: echo"
 
 
-async def test_stopped_while_it_speaks_what_it_said_is_kept(db: SessionDB) -> None:
+async def test_stopping_during_an_answer_keeps_its_text(db: SessionDB) -> None:
     record = StoredRecord(db)
     turn = a_turn(db, ScriptedModel([Text("half an"), asyncio.Event()]), record)
     last: Any = None
@@ -164,7 +161,7 @@ async def test_stopped_while_it_speaks_what_it_said_is_kept(db: SessionDB) -> No
     await record.close()
 
 
-async def test_stopped_while_tools_run_every_call_has_an_answer(db: SessionDB) -> None:
+async def test_stopping_while_tools_run_gives_every_call_a_result(db: SessionDB) -> None:
     echo = Echo()
     echo.release.clear()
     record = StoredRecord(db)
@@ -190,7 +187,7 @@ async def test_an_error_of_the_model_is_one_line_and_can_be_tried_again(db: Sess
     await record.close()
 
 
-async def test_what_was_streamed_before_a_retry_does_not_count(db: SessionDB) -> None:
+async def test_text_before_a_retry_is_dropped(db: SessionDB) -> None:
     happened, rows = await run(
         db, [Text("half"), Retrying("lost the connection", 0.1), *says("whole answer")]
     )
@@ -206,7 +203,7 @@ async def test_an_empty_answer_is_asked_for_once_more(db: SessionDB) -> None:
     assert [row["role"] for row in rows] == ["user"]
 
 
-async def test_after_the_last_step_it_answers_with_what_it_has(db: SessionDB) -> None:
+async def test_after_the_last_step_the_model_must_answer(db: SessionDB) -> None:
     again = calls(("a", "echo", '{"text": "x"}'))
     record = StoredRecord(db)
     model = ScriptedModel(again, again, says("this is what I have"))
@@ -255,7 +252,7 @@ async def test_a_context_that_got_no_smaller_is_not_asked_again(db: SessionDB) -
     assert happened[-1].why == "too large"
 
 
-async def test_stopped_while_room_is_made_it_does_not_wait(db: SessionDB) -> None:
+async def test_stopping_does_not_wait_for_a_compression(db: SessionDB) -> None:
     record = StoredRecord(db)
     room = MakesRoom(True, due=True, takes=asyncio.Event())
     turn = a_turn(db, ScriptedModel(), record, compressor=room)
@@ -289,7 +286,7 @@ async def test_incognito_leaves_nothing(home: Path) -> None:
     assert not home.exists()
 
 
-async def test_what_cannot_be_stored_is_told_in_the_same_turn_and_the_conversation_goes_on(
+async def test_a_message_that_cannot_be_stored_is_reported_and_the_conversation_continues(
     db: SessionDB,
 ) -> None:
     record = StoredRecord(db)
@@ -302,7 +299,7 @@ async def test_what_cannot_be_stored_is_told_in_the_same_turn_and_the_conversati
     assert isinstance(happened[-1], events.Failed)
 
 
-async def test_what_is_said_while_a_tool_runs_is_heard_at_the_next_step(db: SessionDB) -> None:
+async def test_a_message_during_a_tool_call_is_sent_with_the_next_step(db: SessionDB) -> None:
     echo = Echo()
     echo.release.clear()
     model = ScriptedModel(calls(("1", "echo", '{"text": "a"}')), says("both"))
@@ -325,7 +322,7 @@ async def test_what_is_said_while_a_tool_runs_is_heard_at_the_next_step(db: Sess
     await record.close()
 
 
-async def test_what_is_said_during_the_last_answer_makes_another_step(db: SessionDB) -> None:
+async def test_a_message_during_the_last_answer_causes_another_step(db: SessionDB) -> None:
     record = StoredRecord(db)
     model = ScriptedModel(says("one"), says("two"))
     turn = a_turn(db, model, record)
@@ -373,7 +370,7 @@ async def test_an_approval_is_an_event_that_the_surface_answers(db: SessionDB) -
     assert ended == ["refused not on a Friday"] * 2
 
 
-async def test_where_nobody_can_be_asked_an_approval_is_refused_and_says_so(db: SessionDB) -> None:
+async def test_an_approval_is_refused_if_nobody_can_answer(db: SessionDB) -> None:
     model = ScriptedModel(calls(("1", "asks", "{}")), says("done"))
     turn = a_turn(db, model, StoredRecord(db), tools=[Asks()])
     happened = [event async for event in turn.events("go")]

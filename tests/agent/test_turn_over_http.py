@@ -1,4 +1,4 @@
-"""A whole turn with a model over HTTP: request, stored messages, usage."""
+"""A whole turn with a model over HTTP: its request, the stored messages and the usage."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_an_answer_that_broke_off_is_stored_once_and_whole(
     assert sum(isinstance(event, events.Discarded) for event in happened) == 2
 
 
-async def test_a_person_who_stops_keeps_what_was_said(db: SessionDB, model_server: ModelServer) -> None:
+async def test_stopping_a_turn_keeps_its_text(db: SessionDB, model_server: ModelServer) -> None:
     never = threading.Event()
     model_server.will(Reply([chunk({"content": "so far"}), never]))
     record = StoredRecord(db)
@@ -124,7 +124,7 @@ async def test_the_configuration_and_the_tokens_of_each_answer_are_stored(
     }
 
 
-async def test_a_provider_that_tells_no_usage_leaves_the_count_unknown(
+async def test_without_usage_from_the_provider_the_count_is_unknown(
     db: SessionDB, model_server: ModelServer
 ) -> None:
     model_server.will(says("hello"))

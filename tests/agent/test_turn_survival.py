@@ -1,4 +1,4 @@
-"""A turn in a real process that dies at any step: nothing that a person saw is lost, and nothing is duplicated."""
+"""A turn runs in a real process that dies at any step. Nothing that a person saw is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def die(path: Path, of: str, number: int) -> tuple[int, list[dict[str, Any]]]:
         pytest.param("statements", 1 if LONG else 11, marks=pytest.mark.full),
     ],
 )
-async def test_wherever_the_process_dies_what_was_told_is_kept_once_and_the_conversation_goes_on(
+async def test_a_process_that_dies_at_any_step_keeps_every_shown_message_once(
     tmp_path: Path, of: str, stride: int
 ) -> None:
     kept: list[int] = []
@@ -70,8 +70,8 @@ async def test_wherever_the_process_dies_what_was_told_is_kept_once_and_the_conv
 
 
 def is_what_was_told(rows: list[dict[str, Any]], told: list[dict[str, Any]]) -> None:
-    """Check that all shown messages are stored once and in order. At most one further message may be stored
-    that was not shown."""
+    """Check that every shown message is stored once and in order. At most one further message may be
+    stored."""
     assert [row["role"] for row in rows] == WHOLE[: len(rows)]
     stored_texts = [(row["content"], row["tool_call_id"]) for row in rows]
     assert len(set(stored_texts)) == len(stored_texts)

@@ -33,8 +33,8 @@ NEVER = 10_000
 
 
 class Says:
-    """A tool that returns its own name. Of the two tools in a turn, the first waits until the second has
-    run."""
+    """A tool that returns its own name. A turn calls two of these tools, and the first waits until the second
+    has run."""
 
     description = "Says its name."
     parameters: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -85,7 +85,7 @@ def tell(**told: Any) -> None:
 async def main(path: str, mode: str, number: str) -> None:
     left, nobody = [int(number)], [NEVER]
     inside, after = mode == "statements", mode == "after"
-    db = SessionDB(Path(path), spool=not inside)  # opened as the chat does
+    db = SessionDB(Path(path), spool=not inside)  # opened in the way the chat does
     if inside:
         db._engine = cast(Any, DyingInside(db._engine, left))
         db._append = Messages(db._engine).append

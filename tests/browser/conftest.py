@@ -1,4 +1,4 @@
-"""The browser on a real store, driven by keys, with its screen as text."""
+"""Runs the browser on a real store. Tests press keys and read the screen as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AddSession = Callable[..., str]
 
 
 class Screen:
-    """The visible text, and keys to press."""
+    """The screen of the browser as text, and keys to press."""
 
     def __init__(self, app: Browser, pilot: Pilot[str]) -> None:
         self.app, self.pilot = app, pilot
@@ -30,13 +30,13 @@ class Screen:
         await self.settle()
 
     async def type(self, text: str) -> None:
-        """Type `text` at the end of the query, without pauses."""
+        """Type `text` at the end of the query, as fast as possible."""
         for sign in text:
             self.app.search.insert_text_at_cursor(sign)
         await self.settle()
 
     async def settle(self) -> None:
-        """Wait until no work is pending."""
+        """Wait until the browser has no pending work."""
         quiet = 0
         while quiet < 3 and self.app.is_running:
             await self.pilot.pause()
@@ -45,7 +45,7 @@ class Screen:
             await asyncio.sleep(0.005)
 
     async def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition while work may be pending."""
+        """Wait until the condition is true. The browser may still have pending work."""
         async with asyncio.timeout(30):
             while not condition():
                 await self.pilot.pause()
@@ -108,8 +108,8 @@ def browsing(db: SessionDB) -> Browsing:
 
 @pytest.fixture
 def add_session(db: SessionDB) -> AddSession:
-    """Return a function that stores a conversation that is `age` seconds old. Its texts are messages of the
-    person and of the agent in turn."""
+    """Return a function that stores a conversation that is `age` seconds old. Its messages are alternately
+    from the person and from the agent."""
 
     def add(
         session_id: str, *texts: str, title: str | None = None, source: str = "cli", age: float = 0

@@ -1,4 +1,4 @@
-"""Rename, pin, archive, delete, and undo."""
+"""The browser renames, pins, archives and deletes conversations, and undoes each change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.browser.conftest import AddSession, Browsing
 
 
 class Slow(SessionDB):
-    """A store that trashes a session only after the test allows it."""
+    """A store that waits for the test before it moves a session to the trash."""
 
     may_go = threading.Event()
 
@@ -24,7 +24,7 @@ class Slow(SessionDB):
         return super().trash_session(session_id, segment=segment)
 
 
-async def test_delete_goes_to_the_trash_at_once_and_comes_back(
+async def test_delete_moves_to_the_trash_at_once_and_can_be_undone(
     browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     for number in range(4):
@@ -42,7 +42,7 @@ async def test_delete_goes_to_the_trash_at_once_and_comes_back(
         assert db.list_trash() == []
 
 
-async def test_a_key_pressed_twice_deletes_two_and_both_come_back(
+async def test_a_key_pressed_twice_deletes_two_and_both_can_be_undone(
     browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     for number in range(4):
@@ -57,7 +57,7 @@ async def test_a_key_pressed_twice_deletes_two_and_both_come_back(
         assert screen.status == "There is nothing to undo"
 
 
-async def test_what_is_meant_is_under_the_cursor_when_the_key_is_pressed(
+async def test_a_key_acts_on_the_row_under_the_cursor_at_that_time(
     browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     for number in range(4):
@@ -83,7 +83,7 @@ async def test_undo_goes_back_to_where_it_was_done(browsing: Browsing, add_sessi
         assert screen.app.list.rows.total == 120
 
 
-async def test_deleting_what_a_search_found(browsing: Browsing, add_session: AddSession) -> None:
+async def test_deleting_a_search_result(browsing: Browsing, add_session: AddSession) -> None:
     add_session("a", "zebra one")
     add_session("b", "zebra two")
     async with browsing(View(query="zebra")) as screen:
@@ -94,7 +94,7 @@ async def test_deleting_what_a_search_found(browsing: Browsing, add_session: Add
         assert screen.current == gone
 
 
-async def test_pin_stays_where_it_is_until_the_list_is_asked_for_again(
+async def test_a_pinned_row_moves_only_when_the_list_is_loaded_again(
     browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     add_session("a", age=1)
@@ -146,7 +146,7 @@ async def test_rename_and_back(browsing: Browsing, add_session: AddSession, db: 
         assert db.get_session_title("a") == "Old"
 
 
-async def test_a_title_in_use_is_said_and_can_be_changed(
+async def test_a_title_in_use_is_refused_and_can_be_changed(
     browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     add_session("a", title="Taken", age=2)
@@ -171,7 +171,7 @@ async def test_escape_leaves_a_question_and_keys_of_the_list_mean_nothing_there(
 
 
 @pytest.mark.parametrize("key", ["ctrl+d", "ctrl+p", "ctrl+t"])
-async def test_changing_what_was_deleted_elsewhere_says_so(
+async def test_changing_a_deleted_conversation_reports_it(
     browsing: Browsing, add_session: AddSession, key: str
 ) -> None:
     add_session("a", age=1)
@@ -184,9 +184,7 @@ async def test_changing_what_was_deleted_elsewhere_says_so(
         assert screen.names == ["hello from b"]
 
 
-async def test_a_store_that_cannot_be_written_is_one_line(
-    add_session: AddSession, browsing: Browsing
-) -> None:
+async def test_a_read_only_store_is_reported_in_one_line(add_session: AddSession, browsing: Browsing) -> None:
     add_session("a")
     with SessionDB(read_only=True) as store:
         async with browsing(store=store) as screen:
@@ -195,9 +193,7 @@ async def test_a_store_that_cannot_be_written_is_one_line(
             assert screen.names == ["hello from a"]
 
 
-async def test_a_store_that_is_closed_under_it_is_one_line(
-    add_session: AddSession, browsing: Browsing
-) -> None:
+async def test_a_closed_store_is_reported_in_one_line(add_session: AddSession, browsing: Browsing) -> None:
     add_session("a")
     store = SessionDB()
     async with browsing(store=store) as screen:
@@ -207,7 +203,7 @@ async def test_a_store_that_is_closed_under_it_is_one_line(
         assert screen.app.is_running
 
 
-async def test_a_conversation_that_cannot_be_read_is_one_line(
+async def test_an_unreadable_conversation_is_reported_in_one_line(
     add_session: AddSession, browsing: Browsing
 ) -> None:
     add_session("a", age=1)
@@ -220,7 +216,7 @@ async def test_a_conversation_that_cannot_be_read_is_one_line(
         assert screen.current == "hello from b"
 
 
-async def test_what_others_did_is_seen_when_looking_again(
+async def test_a_refresh_shows_changes_of_other_processes(
     add_session: AddSession, browsing: Browsing, db: SessionDB
 ) -> None:
     add_session("a", age=5)
@@ -269,7 +265,7 @@ async def test_an_export_is_written_and_replaces_only_an_earlier_one(
 
 
 class SlowExport(SessionDB):
-    """A store that reads a session for an export only after the test allows it."""
+    """A store that waits for the test before it reads a session for an export."""
 
     reads, may_go = threading.Semaphore(0), threading.Event()
 
@@ -308,7 +304,7 @@ async def test_an_export_is_stopped_and_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
-async def test_an_export_of_what_was_deleted_elsewhere_says_so(
+async def test_exporting_a_deleted_conversation_reports_it(
     browsing: Browsing, add_session: AddSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

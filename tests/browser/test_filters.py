@@ -1,4 +1,4 @@
-"""The filter dialog and the filtered list."""
+"""The filter dialog, and the list after a filter is applied."""
 
 from __future__ import annotations
 
@@ -76,14 +76,16 @@ async def test_escape_changes_nothing(browsing: Browsing, add_session: AddSessio
         assert screen.app.search.has_focus
 
 
-async def test_everything_is_everything(browsing: Browsing, add_session: AddSession, db: SessionDB) -> None:
+async def test_the_view_of_everything_hides_nothing(
+    browsing: Browsing, add_session: AddSession, db: SessionDB
+) -> None:
     some(add_session, db)
     async with browsing(show_everything(View())) as screen:
         assert len(screen.names) == 4
         assert "hidden" not in screen.status
 
 
-async def test_a_named_source_shows_its_jobs_and_a_filter_holds_for_searches(
+async def test_a_source_filter_applies_to_lists_and_searches(
     browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     some(add_session, db)

@@ -1,4 +1,4 @@
-"""Emoji do not break the layout, whatever width the terminal gives them."""
+"""Emoji do not break the layout, however wide the terminal draws them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_simpler_form_is_as_wide_as_the_emoji(text: str, measured: list[int]) 
     assert Glyphs(AS_TEXTUAL).simplify("abc ÄÖ 漢字 \x1b[1m│ ✓★") == "abc ÄÖ 漢字 \x1b[1m│ ✓★"
 
 
-def test_a_terminal_that_measures_alike_gets_every_emoji() -> None:
+def test_a_terminal_with_the_expected_widths_gets_every_emoji() -> None:
     assert Glyphs(AS_TEXTUAL).simplify(EMOJI) == EMOJI
     assert Glyphs(AS_TEXTUAL).simplify(SYMBOLS) == "✌ ☺"
 
@@ -52,7 +52,7 @@ def test_joiners_between_letters_are_dropped(text: str, expected: str) -> None:
     assert drop_lone_joiners(text) == expected
 
 
-# Keys as a terminal sends them
+# keys as a terminal sends them
 
 
 def keys(*data: str) -> list[str]:

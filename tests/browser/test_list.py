@@ -1,4 +1,4 @@
-"""The list: its rows and its notice about hidden rows. From a large store, the list reads only a few rows."""
+"""The list shows its rows and a notice about hidden rows. It reads only a few rows of a large store."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ async def test_an_empty_store_says_what_to_do(browsing: Browsing) -> None:
         assert screen.app.is_running
 
 
-async def test_what_is_hidden_is_counted(browsing: Browsing, add_session: AddSession, db: SessionDB) -> None:
+async def test_hidden_conversations_are_counted(
+    browsing: Browsing, add_session: AddSession, db: SessionDB
+) -> None:
     add_session("mine")
     add_session("nightly", source="cron")
     db.set_session_archived(add_session("old"), True)
@@ -66,7 +68,7 @@ async def test_what_is_hidden_is_counted(browsing: Browsing, add_session: AddSes
         assert "1 archived, 1 cron hidden" in screen.status
 
 
-async def test_pinned_ones_come_first_and_are_marked(
+async def test_pinned_conversations_come_first_and_are_marked(
     browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     add_session("new", age=HOUR)
@@ -77,7 +79,9 @@ async def test_pinned_ones_come_first_and_are_marked(
 
 
 @pytest.mark.parametrize("count", [200, 10_000])
-async def test_as_much_is_read_of_ten_thousand_as_of_two_hundred(browsing: Browsing, count: int) -> None:
+async def test_the_number_of_rows_read_does_not_depend_on_the_size_of_the_store(
+    browsing: Browsing, count: int
+) -> None:
     store = Counting()
     with store:
         add_many(store, count)
@@ -90,7 +94,7 @@ async def test_as_much_is_read_of_ten_thousand_as_of_two_hundred(browsing: Brows
             assert screen.app.list.current.id == f"s{count - 1:05}"
 
 
-async def test_however_far_one_scrolls_only_some_rows_are_held(browsing: Browsing) -> None:
+async def test_only_a_limited_number_of_rows_is_kept_while_scrolling(browsing: Browsing) -> None:
     with SessionDB() as store:
         add_many(store, 2 * KEPT)
         async with browsing(store=store, size=(60, 250)) as screen:
@@ -120,7 +124,7 @@ async def test_arrows_move_while_the_query_keeps_the_focus(
         assert screen.app.search.has_focus
 
 
-async def test_a_limit_is_a_limit(browsing: Browsing, add_session: AddSession) -> None:
+async def test_a_limit_is_applied(browsing: Browsing, add_session: AddSession) -> None:
     for number in range(5):
         add_session(f"s{number}", age=number)
     async with browsing(View(limit=3)) as screen:
@@ -157,7 +161,7 @@ async def test_a_click_chooses_a_row_and_a_double_click_resumes_it(
     assert screen.app.return_value == "b"
 
 
-async def test_nothing_stored_is_taken_for_markup_or_drives_the_terminal(
+async def test_stored_text_is_not_interpreted_as_markup_or_control_sequences(
     browsing: Browsing, add_session: AddSession
 ) -> None:
     add_session(

@@ -1,4 +1,4 @@
-"""Marked conversations: how they are marked, counted, changed together and undone together."""
+"""Conversations are marked, counted, changed together and restored together."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ def some(add_session: AddSession, count: int = 5) -> None:
         add_session(f"s{number}", f"the zebra number {number}", title=f"number {number}", age=60 * number)
 
 
-async def test_a_mark_is_set_counted_shown_and_taken_away(
-    browsing: Browsing, add_session: AddSession
-) -> None:
+async def test_a_mark_is_set_counted_shown_and_removed(browsing: Browsing, add_session: AddSession) -> None:
     some(add_session)
     async with browsing() as screen:
         await screen.press("ctrl+x", "ctrl+x")
@@ -79,7 +77,7 @@ async def test_marks_stay_while_the_query_changes(
 
 
 @pytest.mark.parametrize(("key", "done"), [("ctrl+d", "Deleted"), ("ctrl+t", "Archived")])
-async def test_marked_ones_leave_together_and_come_back_together(
+async def test_marked_conversations_are_changed_and_restored_together(
     browsing: Browsing, add_session: AddSession, db: SessionDB, key: str, done: str
 ) -> None:
     some(add_session)
@@ -99,7 +97,7 @@ async def test_marked_ones_leave_together_and_come_back_together(
 @pytest.mark.parametrize(
     ("key", "verb", "done"), [("ctrl+d", "Delete", "Deleted"), ("ctrl+t", "Archive", "Archived")]
 )
-async def test_many_leave_only_after_a_yes(
+async def test_deleting_many_conversations_needs_a_confirmation(
     browsing: Browsing, add_session: AddSession, db: SessionDB, key: str, verb: str, done: str
 ) -> None:
     some(add_session, 21)
@@ -119,7 +117,7 @@ async def test_many_leave_only_after_a_yes(
 
 
 class Gated(SessionDB):
-    """A store that trashes as many sessions as the test allows."""
+    """A store that moves only as many sessions to the trash as the test allows."""
 
     permits = threading.Semaphore(0)
 
@@ -129,7 +127,7 @@ class Gated(SessionDB):
 
 
 @pytest.mark.parametrize("kept", [0, 1])
-async def test_conversations_that_are_being_deleted_do_not_come_back_before_the_end(
+async def test_conversations_that_are_being_deleted_do_not_reappear(
     browsing: Browsing, add_session: AddSession, db: SessionDB, kept: int
 ) -> None:
     some(add_session, 60)  # ten of them are not loaded
@@ -209,7 +207,7 @@ async def test_several_are_exported_to_one_file_or_a_folder(
     assert len(list((tmp_path / "folder").iterdir())) == 2
 
 
-async def test_a_marked_one_that_is_gone_is_said_and_the_others_are_changed(
+async def test_a_marked_conversation_that_is_gone_is_reported_and_the_others_are_changed(
     browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     some(add_session, 3)
@@ -236,7 +234,7 @@ class Failing(SessionDB):
         return super().pin_session(session_id, pinned, segment=segment)
 
 
-async def test_after_an_error_what_was_changed_can_be_undone(
+async def test_changes_before_an_error_can_be_undone(
     browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     some(add_session, 3)

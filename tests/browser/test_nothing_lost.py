@@ -31,7 +31,7 @@ def test_lines_and_controls_stay() -> None:
     assert shown.split("\n")[1:4] == ["one", "<two>", "\\x1b]0;x\\x07"]
 
 
-def test_reasoning_is_one_line_unless_it_was_looked_for() -> None:
+def test_reasoning_is_one_line_unless_it_contains_the_match() -> None:
     row = (1, "assistant", THINKING, "text", None, None, 0.0)
     shown = seen(make_message_excerpt(row, BOUNDS))
     assert shown.split("\n")[1:3] == ["∴ reasoning  13 characters", "The answer."]

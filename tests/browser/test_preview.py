@@ -1,4 +1,4 @@
-"""The preview shows the transcript at the match, and reads it in pieces."""
+"""The preview shows the transcript at the match. It reads the transcript in pieces."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ async def test_the_transcript_is_scrolled_to_the_match(browsing: Browsing, add_s
         assert "message 299" not in screen.text
 
 
-async def test_more_is_read_where_one_scrolls_in_both_directions(
-    browsing: Browsing, add_session: AddSession
-) -> None:
+async def test_scrolling_reads_more_in_both_directions(browsing: Browsing, add_session: AddSession) -> None:
     texts = [f"message {number} " + "x" * 200 for number in range(300)]
     texts[150] = "zebra"
     add_session("a", *texts)
@@ -43,7 +41,7 @@ async def test_more_is_read_where_one_scrolls_in_both_directions(
         assert screen.app.search.has_focus
 
 
-async def test_only_so_much_is_held(add_session: AddSession, db: SessionDB) -> None:
+async def test_only_a_limited_part_of_the_transcript_is_kept(add_session: AddSession, db: SessionDB) -> None:
     add_session("a", *[f"{number} " + "x" * 5_000 for number in range(60)])
     transcript = Transcript(db)
     assert transcript.open_at_end("a")
@@ -94,7 +92,7 @@ async def test_a_long_command_can_be_read_to_its_end(
         assert text.count("theend") == 6
 
 
-async def test_a_compressed_conversation_reads_on_into_its_past(
+async def test_the_preview_of_a_compressed_conversation_includes_earlier_segments(
     browsing: Browsing, add_session: AddSession, db: SessionDB
 ) -> None:
     add_session("root", "how it began")
@@ -122,7 +120,7 @@ async def test_a_conversation_deleted_elsewhere_is_gone_without_an_error(
         assert screen.names == ["hello from a"]
 
 
-async def test_the_preview_hides_where_there_is_no_room_and_comes_when_asked(
+async def test_the_preview_is_hidden_on_a_small_screen_until_it_is_opened(
     browsing: Browsing, add_session: AddSession
 ) -> None:
     add_session("a", "hello", "said here", title="a title")
@@ -141,7 +139,7 @@ async def test_the_preview_hides_where_there_is_no_room_and_comes_when_asked(
         assert "said here" in screen.text
 
 
-async def test_who_types_while_reading_searches(browsing: Browsing, add_session: AddSession) -> None:
+async def test_typing_in_the_preview_starts_a_search(browsing: Browsing, add_session: AddSession) -> None:
     add_session("a")
     async with browsing() as screen:
         await screen.press("tab", "h")
@@ -149,7 +147,7 @@ async def test_who_types_while_reading_searches(browsing: Browsing, add_session:
         assert screen.app.search.value == "h"
 
 
-async def test_conversations_of_two_people_with_one_title_can_be_told_apart(
+async def test_conversations_of_two_people_with_the_same_title_show_their_person(
     browsing: Browsing, db: SessionDB
 ) -> None:
     for person in ("anna", "bert"):

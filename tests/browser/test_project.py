@@ -52,7 +52,7 @@ async def test_the_filters_show_the_project_and_can_change_it(browsing: Browsing
         assert "[x] only in ours" in screen.text
 
 
-async def test_another_project_can_be_given_and_an_empty_one_says_what_to_do(
+async def test_a_project_can_be_chosen_and_an_empty_one_shows_a_hint(
     browsing: Browsing, projects: Path
 ) -> None:
     for workspace in (parse_workspace(projects / "theirs"), WorkspaceName("/elsewhere", "theirs")):

@@ -1,5 +1,6 @@
-"""The loaded rows are those that the store has at the same positions, whichever rows were loaded and
-removed."""
+"""After any sequence of loading and removing, the loaded rows equal the rows of the store at the same
+positions.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def one(name: str) -> Conversation:
         st.tuples(st.sampled_from(["look", "remove", "first"]), st.integers(0, 1_300)), max_size=30
     ),
 )
-def test_what_is_held_is_what_the_store_has_there(total: int, steps: list[tuple[str, int]]) -> None:
+def test_loaded_rows_equal_the_rows_of_the_store(total: int, steps: list[tuple[str, int]]) -> None:
     store = [one(f"s{number}") for number in range(total)]
     rows, first = Rows(total), list[Conversation]()
     for what, index in steps:

@@ -1,4 +1,6 @@
-"""Snapshots of the whole screen at the smallest and a usual size, and the keys in the footer."""
+"""Snapshots of the whole screen, in the smallest supported size and in a usual size, and of the keys in the
+footer.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ MARCH = 1_741_165_200.0  # 2025-03-05 09:00 UTC
 
 @pytest.fixture
 def months_ago(db: SessionDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Create a store with old times, which are printed as dates, so that the screen is the same every day."""
+    """Create a store with conversations that are months old. Their times are shown as dates, so that the
+    screen is the same every day."""
     (tmp_path / "garden").mkdir()
     monkeypatch.chdir(tmp_path / "garden")
     call = {"id": "1", "type": "function", "function": {"name": "terminal", "arguments": '{"command": "ls"}'}}

@@ -1,4 +1,4 @@
-"""Titles and contents are searched while the person types. The results shown are those of the last query."""
+"""The browser searches titles and contents while the person types. It shows the results of the last query."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from hermes_state import SessionDB
 from tests.browser.conftest import HOUR, AddSession, Browsing
 
 
-async def test_what_was_said_is_found_and_shown_below_the_name(
-    browsing: Browsing, add_session: AddSession
-) -> None:
+async def test_matching_text_is_shown_below_the_name(browsing: Browsing, add_session: AddSession) -> None:
     add_session("a", "how do I brew coffee", title="Mornings")
     add_session("b", "the kubernetes ingress is down", title="Work")
     async with browsing() as screen:
@@ -21,7 +19,7 @@ async def test_what_was_said_is_found_and_shown_below_the_name(
         assert screen.status == "1 of 1 found · best first"
 
 
-async def test_words_that_are_found_inside_others_are_named(
+async def test_words_that_match_only_inside_others_are_named(
     browsing: Browsing, add_session: AddSession
 ) -> None:
     add_session("a", "call getUserByIdAndName", title="Code")
@@ -96,9 +94,7 @@ async def test_escape_clears_the_query_and_then_leaves(browsing: Browsing, add_s
     assert screen.app.return_code == 0
 
 
-async def test_who_types_quickly_and_presses_enter_gets_what_they_typed(
-    browsing: Browsing, add_session: AddSession
-) -> None:
+async def test_enter_opens_the_result_of_the_whole_query(browsing: Browsing, add_session: AddSession) -> None:
     add_session("newest", "tea", age=1)
     add_session("wanted", "the zebra", age=HOUR)
     async with browsing() as screen:
@@ -107,9 +103,7 @@ async def test_who_types_quickly_and_presses_enter_gets_what_they_typed(
     assert screen.app.return_value == "wanted"
 
 
-async def test_what_filters_hide_of_what_was_found_is_counted(
-    browsing: Browsing, add_session: AddSession
-) -> None:
+async def test_results_that_filters_hide_are_counted(browsing: Browsing, add_session: AddSession) -> None:
     add_session("a", "the zebra")
     add_session("nightly", "a zebra again", source="cron")
     async with browsing() as screen:
@@ -120,7 +114,7 @@ async def test_what_filters_hide_of_what_was_found_is_counted(
         assert screen.names == ["a zebra again"]
 
 
-async def test_what_was_found_can_be_sorted(browsing: Browsing, add_session: AddSession) -> None:
+async def test_results_can_be_sorted(browsing: Browsing, add_session: AddSession) -> None:
     add_session("old", "zebra zebra zebra", title="b", age=HOUR)
     add_session("new", "one zebra among a good many other words", title="a")
     async with browsing(View(query="zebra")) as screen:
@@ -129,7 +123,9 @@ async def test_what_was_found_can_be_sorted(browsing: Browsing, add_session: Add
         assert screen.status.endswith("by last activity")
 
 
-async def test_it_can_be_opened_at_a_hit(browsing: Browsing, add_session: AddSession, db: SessionDB) -> None:
+async def test_the_browser_can_be_opened_at_a_hit(
+    browsing: Browsing, add_session: AddSession, db: SessionDB
+) -> None:
     add_session("a", "zebra")
     add_session("b", "zebra zebra")
     add_session("c", "no stripes", "here is the place")

@@ -86,7 +86,9 @@ async def test_a_search_is_done_before_the_key_that_follows_it(
         assert [row["id"] for row in archived] == ["horse2"]
 
 
-async def test_what_was_undone_is_there_for_the_next_key(browsing: Browsing, add_session: AddSession) -> None:
+async def test_the_next_key_acts_after_an_undo_is_complete(
+    browsing: Browsing, add_session: AddSession
+) -> None:
     add_session("s1", title="one", age=60)
     add_session("s2", title="two", age=120)
     async with browsing() as screen:
@@ -105,7 +107,7 @@ async def test_a_row_that_is_not_loaded_yet_is_loaded_for_the_next_key(browsing:
 
 
 class SlowTrash(SessionDB):
-    """A store that trashes a session only after the test allows it."""
+    """A store that waits for the test before it moves a session to the trash."""
 
     may_go = threading.Event()
 
@@ -115,7 +117,7 @@ class SlowTrash(SessionDB):
 
 
 @pytest.mark.parametrize("key", ["escape", "ctrl+c", "enter"])
-async def test_leaving_waits_for_what_was_changed(
+async def test_leaving_waits_for_pending_changes(
     browsing: Browsing, add_session: AddSession, db: SessionDB, key: str
 ) -> None:
     for number in range(3):

@@ -1,4 +1,4 @@
-"""A chat in an invisible terminal, driven key by key."""
+"""Runs the chat in an invisible terminal. Tests press keys and read the output."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ Typing = Callable[..., Awaitable[str]]
 
 
 class Terminal(DummyOutput):
-    """An invisible terminal. It answers cursor-position requests. Keys that answer a question are sent when
-    the question is shown."""
+    """An invisible terminal. It answers cursor-position requests. The keys that answer a question are sent
+    when the question is shown."""
 
     responds_to_cpr = True
 
@@ -52,8 +52,8 @@ def typing(db: SessionDB, tmp_path: Path) -> Typing:
     """Return a function. `await typing("hello", "/title x")` types each line, leaves the chat, and returns
     the output on the screen.
 
-    `question` is the question of the command line. `keys` are pressed after the lines.
-    Keys after a `SEEN` wait for the next question.
+    `question` is the question on the command line of the chat. `keys` are pressed after the lines. Keys after
+    a `SEEN` wait for the next question.
     """
 
     async def drive(
@@ -78,10 +78,10 @@ def typing(db: SessionDB, tmp_path: Path) -> Typing:
             chat.prompt_line = terminal.prompt_line = PromptLine(
                 completer, chat.format_toolbar, incognito=incognito, keyboard=pipe, output=terminal
             )
-            # In a thread, because the capacity of a pipe is limited.
+            # in a thread, because a pipe has a limited capacity
             sending = asyncio.create_task(asyncio.to_thread(pipe.send_text, text))
             running = asyncio.create_task(chat.run(resuming, question=question))
-            # `wait_for` would not fail: a chat that is cancelled ends as one that the person leaves.
+            # `wait_for` would not fail: a cancelled chat ends like a chat that the person leaves.
             ended, _ = await asyncio.wait({running}, timeout=PATIENCE_S)
             if not ended:
                 running.cancel()

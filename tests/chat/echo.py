@@ -1,4 +1,4 @@
-"""The real command with a model that repeats the prompt, for tests that drive it from outside.
+"""Runs the real command with a model that repeats the prompt, for tests that use it as a separate process.
 
     python -m tests.chat.echo -q "hello"
 

@@ -1,5 +1,6 @@
-"""Tool calls that are read from messages: their results, their edits, and a one-line description of each call
-that hides nothing."""
+"""Reads tool calls from messages, with their results and edits. Describes each call in one line that hides
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def test_a_long_command_is_described_whole_and_other_arguments_are_cut() -> None
 @pytest.mark.parametrize(
     "hiding",
     [
-        "echo hello \x1b]0;; rm -rf ~ #\x07",  # a control string: a terminal hides it, but a shell runs it
+        # a control string: a terminal does not show it, but a shell runs it
+        "echo hello \x1b]0;; rm -rf ~ #\x07",
         "echo hello \x90; rm -rf ~ #\x9c",
         "echo hello \r; rm -rf ~ #",
         "echo \u202e# ~ fr- mr ;\u202c",
@@ -91,7 +93,7 @@ def test_hidden_characters_are_written_as_escapes() -> None:
 
 
 @given(st.text())
-def test_what_is_revealed_cannot_act_and_loses_no_visible_character(text: str) -> None:
+def test_escaped_text_has_no_effect_and_loses_no_visible_character(text: str) -> None:
     safe = reveal(text)
     assert not set(safe) & {"\x1b", "\x9b", "\r", "\u202e", "\x07", "\x08"}
     kept = [char for char in text if char.isprintable()]
@@ -161,7 +163,7 @@ def test_calls_of_other_programs_in_any_shape(calls: Any) -> None:
         assert call.name == "?"
 
 
-def test_arguments_that_are_no_object_are_shown_as_they_are() -> None:
+def test_arguments_that_are_not_an_object_are_shown_unchanged() -> None:
     function = {"name": "terminal", "arguments": "{not json"}
     (call,) = collect_calls([{"role": "assistant", "tool_calls": [{"id": "1", "function": function}]}])
     assert describe_call(call.name, call.arguments) == "terminal arguments={not json"
@@ -223,7 +225,7 @@ def test_edits_without_a_difference(output: str | None, action: str) -> None:
     assert edit_of("patch", output, path="a", old_text="x", new_text="y").action == action
 
 
-def test_what_failed_and_what_is_no_edit_is_none() -> None:
+def test_failed_calls_and_other_tools_have_no_edit() -> None:
     assert read_edit(Call("patch", {"path": "a"}, "error: no", failed=True)) is None
     assert edit_of("terminal", "a.txt: created, 8 bytes", command="touch a.txt") is None
     assert edit_of("patch", "x", path=7) is None
@@ -241,7 +243,7 @@ def test_lines_of_a_hunk_that_look_like_headings_are_content() -> None:
 
 
 @given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abc")))
-def test_a_comparison_counts_what_came_and_went(old: list[str], new: list[str]) -> None:
+def test_a_comparison_counts_added_and_removed_lines(old: list[str], new: list[str]) -> None:
     added, removed = count_changes(compare("\n".join(old), "\n".join(new)))
     assert added - removed == len(new) - len(old)
 
@@ -262,7 +264,7 @@ def commands_in(db: SessionDB, session_id: str) -> list[tuple[str | None, bool]]
     return [(call.command, call.is_rewound) for call in collect_calls(read_tool_rows(db, session_id))]
 
 
-def test_a_conversation_is_read_across_compressions_branches_and_what_was_taken_back(db: SessionDB) -> None:
+def test_a_conversation_is_read_across_compressions_branches_and_undo(db: SessionDB) -> None:
     db.create_session("first", "cli")
     a_call(db, "first", "1", "one")
     a_call(db, "first", "2", "two")

@@ -1,4 +1,4 @@
-"""The chat, key by key: input, output, and the stored sessions."""
+"""The chat in an invisible terminal: its input, its output and the sessions that it stores."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def live(db: SessionDB, session_id: str) -> list[Any]:
 # Beginning and leaving
 
 
-async def test_a_conversation_is_kept_and_leaving_tells_how_to_come_back(
+async def test_a_conversation_is_stored_and_leaving_shows_how_to_resume_it(
     db: SessionDB, typing: Typing, tmp_path: Path
 ) -> None:
     shown = await typing("hello", "again")
@@ -83,7 +83,7 @@ async def test_a_conversation_is_kept_and_leaving_tells_how_to_come_back(
     assert db.leases.find_holder(row["id"]) is None
 
 
-async def test_one_in_which_nothing_was_said_leaves_nothing_behind(db: SessionDB, typing: Typing) -> None:
+async def test_a_conversation_without_messages_is_not_stored(db: SessionDB, typing: Typing) -> None:
     shown = await typing(
         "", "/title a name", "/status", "/help", "/model", "/history", "/retry", "/undo", "/branch"
     )
@@ -108,9 +108,7 @@ async def test_a_pasted_megabyte_is_one_message(db: SessionDB, typing: Typing) -
     assert said(db, only(db)["id"]) == [f"see {long} and tell"]
 
 
-async def test_what_was_typed_before_is_remembered_privately(
-    db: SessionDB, typing: Typing, home: Path
-) -> None:
+async def test_the_input_history_is_private(db: SessionDB, typing: Typing, home: Path) -> None:
     await typing("hello")
     file = home / "chat_history"
     assert "hello" in file.read_text()
@@ -119,14 +117,14 @@ async def test_what_was_typed_before_is_remembered_privately(
     assert said(db, sessions(db)[0]["id"]) == ["hello"]
 
 
-async def test_an_unknown_command_is_not_said(db: SessionDB, typing: Typing) -> None:
+async def test_an_unknown_command_is_not_sent_to_the_model(db: SessionDB, typing: Typing) -> None:
     shown = await typing("/nonsense", "/re")
     assert "There is no /nonsense. /help shows what there is." in shown
     assert "There is no /re. Did you mean /reset, /resume, /redo, /rewind, /retry" in shown
     assert sessions(db) == []
 
 
-async def test_a_tool_is_shown_with_what_it_was_given(typing: Typing) -> None:
+async def test_a_tool_call_is_shown_with_its_arguments(typing: Typing) -> None:
     shown = await typing("use shout good day", "use shout break")
     assert "✓ shout good day  0.0s" in shown
     assert "the tool said: GOOD DAY" in shown
@@ -145,25 +143,27 @@ async def test_a_tool_that_asks_waits_for_the_person(typing: Typing) -> None:
     assert shown.count("rm -rf /\n") == 2
 
 
-async def test_nothing_of_a_command_hides_from_the_person_who_allows_it(typing: Typing) -> None:
+async def test_an_approval_question_shows_the_whole_command(typing: Typing) -> None:
     paste = "\x1b[200~use shout may I \x1b]0;; rm -rf ~ #\x07\x1b[201~"
     shown = await typing(paste, keys=YES)
     assert "\nrm -rf / ⟨U+001B⟩]0;; rm -rf ~ #⟨U+0007⟩\n" in shown
 
 
-async def test_a_failure_is_told_and_what_was_said_is_kept(db: SessionDB, typing: Typing) -> None:
+async def test_a_failure_is_reported_and_the_message_is_kept(db: SessionDB, typing: Typing) -> None:
     shown = await typing("fail", "hello")
     assert "✗ nobody answers at http://localhost:1" in shown
     assert said(db, only(db)["id"]) == ["fail", "hello"]
 
 
-async def test_a_mistake_of_ours_does_not_end_the_conversation(db: SessionDB, typing: Typing) -> None:
+async def test_an_internal_error_does_not_end_the_conversation(db: SessionDB, typing: Typing) -> None:
     shown = await typing("break", "hello")
     assert "unexpected ZeroDivisionError: a mistake of ours" in shown
     assert said(db, only(db)["id"]) == ["break", "hello"]
 
 
-async def test_without_a_model_it_is_said_why_and_nothing_is_stored(db: SessionDB, typing: Typing) -> None:
+async def test_without_a_model_the_reason_is_shown_and_nothing_is_stored(
+    db: SessionDB, typing: Typing
+) -> None:
     def no_model(*_: object) -> Any:
         from hermes.agent.models.model import NotAuthorized
 
@@ -228,14 +228,14 @@ async def test_new_can_be_cancelled(db: SessionDB, typing: Typing) -> None:
     assert said(db, only(db)["id"]) == ["one", "two"]
 
 
-async def test_always_is_kept_as_a_setting(db: SessionDB, typing: Typing, home: Path) -> None:
+async def test_the_answer_always_is_stored_as_a_setting(db: SessionDB, typing: Typing, home: Path) -> None:
     parts = PARTS._replace(keep_setting=config_file.change)
     await typing("one", "/clear", keys=f"{ALWAYS}two{ENTER}/new{ENTER}three{ENTER}", parts=parts)
     assert len(sessions(db)) == 3
     assert "destructive_slash_confirm: false" in (home / "config.yaml").read_text()
 
 
-async def test_what_matters_is_saved_before_a_conversation_ends(db: SessionDB, typing: Typing) -> None:
+async def test_memory_is_saved_before_a_conversation_ends(db: SessionDB, typing: Typing) -> None:
     saved: list[str] = []
 
     async def save(agent: Agent, least: int = 1) -> bool:
@@ -274,7 +274,7 @@ async def test_resume_latest_is_a_conversation_of_this_terminal(db: SessionDB, t
     assert "Resumed session mine" in shown
 
 
-async def test_resume_offers_those_it_might_be(db: SessionDB, typing: Typing) -> None:
+async def test_resume_offers_similar_conversations(db: SessionDB, typing: Typing) -> None:
     for name in ("alpha", "alpine"):
         db.create_session(f"id_{name}", "cli")
         db.append_message(f"id_{name}", "user", "hello")
@@ -284,7 +284,7 @@ async def test_resume_offers_those_it_might_be(db: SessionDB, typing: Typing) ->
     assert "There is no such conversation. /sessions shows yours." in shown
 
 
-async def test_only_looking_changes_nothing(db: SessionDB, typing: Typing) -> None:
+async def test_viewing_a_conversation_changes_nothing(db: SessionDB, typing: Typing) -> None:
     db.create_session("one", "cli")
     db.append_message("one", "user", "hello", timestamp=1000.0)
     db.end_session("one", "branched")
@@ -308,7 +308,7 @@ async def test_a_branch_copies_nothing_and_leaves_the_old_one(db: SessionDB, typ
 # Undo and redo
 
 
-async def test_undo_is_stored_fills_the_prompt_and_comes_back(db: SessionDB, typing: Typing) -> None:
+async def test_undo_is_stored_fills_the_prompt_and_can_be_redone(db: SessionDB, typing: Typing) -> None:
     shown = await typing("one", "two", "/undo", keys=f"{YES}{LEAVE}{INTERRUPT}")
     row = only(db)
     assert live(db, row["id"]) == ["one"]
@@ -317,12 +317,12 @@ async def test_undo_is_stored_fills_the_prompt_and_comes_back(db: SessionDB, typ
     assert live(db, row["id"]) == ["one", "two"]
 
 
-async def test_what_was_taken_back_can_be_said_again(db: SessionDB, typing: Typing) -> None:
+async def test_an_undone_message_can_be_sent_again(db: SessionDB, typing: Typing) -> None:
     await typing("one", "two", "/undo", keys=f"{YES} more{ENTER}")
     assert live(db, only(db)["id"]) == ["one", "two more"]
 
 
-async def test_undo_of_several_exchanges_comes_back_at_once(db: SessionDB, typing: Typing) -> None:
+async def test_an_undo_of_several_exchanges_is_redone_at_once(db: SessionDB, typing: Typing) -> None:
     await typing(
         "one", "two", "three", "/undo 2", keys=f"{YES}{INTERRUPT}/undo{ENTER}{YES}{INTERRUPT}/history{ENTER}"
     )
@@ -332,13 +332,13 @@ async def test_undo_of_several_exchanges_comes_back_at_once(db: SessionDB, typin
     assert live(db, row["id"]) == ["one", "two", "three"]
 
 
-async def test_only_what_was_taken_back_last_comes_back(db: SessionDB, typing: Typing) -> None:
+async def test_redo_restores_only_the_last_undo(db: SessionDB, typing: Typing) -> None:
     keys = f"{YES}{INTERRUPT}three{ENTER}/undo{ENTER}{YES}{INTERRUPT}/redo{ENTER}"
     await typing("one", "two", "/undo", keys=keys)
     assert live(db, only(db)["id"]) == ["one", "three"]
 
 
-async def test_a_new_start_is_undone_as_long_as_nothing_was_said(db: SessionDB, typing: Typing) -> None:
+async def test_a_new_start_can_be_undone_before_the_first_message(db: SessionDB, typing: Typing) -> None:
     shown = await typing("one", "/new other", keys=f"{YES}/undo{ENTER}two{ENTER}")
     assert "The new start is undone." in shown
     row = only(db)
@@ -360,7 +360,7 @@ async def test_a_new_start_is_undone_while_the_old_conversation_is_still_being_s
     assert db.leases.find_holder(row["id"]) is None
 
 
-async def test_a_new_start_is_linked_to_what_was_left(db: SessionDB, typing: Typing) -> None:
+async def test_a_new_start_is_linked_to_the_previous_conversation(db: SessionDB, typing: Typing) -> None:
     await typing("/title Rome", "one", "/new Rome", keys=f"{YES}two{ENTER}")
     second, first = (db.get_session(row["id"]) for row in sessions(db))
     assert first is not None
@@ -373,7 +373,7 @@ async def test_the_last_answer_is_shown_again(typing: Typing) -> None:
     assert (await typing("one", "/resend")).count("you said: one") == 2
 
 
-async def test_who_went_on_does_not_get_it_back(db: SessionDB, typing: Typing) -> None:
+async def test_redo_is_not_possible_after_another_message(db: SessionDB, typing: Typing) -> None:
     shown = await typing("one", "two", "/undo", keys=f"{YES}{INTERRUPT}three{ENTER}/rewind undo{ENTER}")
     assert live(db, only(db)["id"]) == ["one", "three"]
     assert "There is nothing to bring back" in shown
@@ -394,7 +394,7 @@ async def test_retry_asks_again_and_keeps_what_was_answered_before(db: SessionDB
     assert [message["content"] for message in db.get_context(row["id"])] == ["one", "you said: one"]
 
 
-async def test_retry_of_what_was_never_answered_says_it_once(db: SessionDB, typing: Typing) -> None:
+async def test_retry_of_an_unanswered_message_stores_it_once(db: SessionDB, typing: Typing) -> None:
     db.create_session("one", "cli")
     db.append_message("one", "user", "hello")
     shown = await typing("/retry", resuming="one")
@@ -411,7 +411,7 @@ class InterruptedInTheMiddle(SessionDB):
         return done
 
 
-async def test_a_handoff_can_be_given_up_as_soon_as_it_is_asked_for(db: SessionDB, typing: Typing) -> None:
+async def test_a_handoff_can_be_cancelled_as_soon_as_it_is_requested(db: SessionDB, typing: Typing) -> None:
     parts = PARTS._replace(platforms=lambda: ["telegram"])
     with InterruptedInTheMiddle(db.db_path) as store:
         shown = await typing("one", "/handoff telegram", "two", store=store, parts=parts)
@@ -422,7 +422,7 @@ async def test_a_handoff_can_be_given_up_as_soon_as_it_is_asked_for(db: SessionD
 async def test_an_interrupt_with_nothing_to_stop_does_not_end_the_conversation(
     db: SessionDB, typing: Typing
 ) -> None:
-    """The answer can end just before the person presses Ctrl-C. Then there is nothing left to stop."""
+    """The answer can end just before the person presses Ctrl-C. There is then nothing to stop."""
 
     def interrupted() -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -459,7 +459,7 @@ async def test_the_help_of_an_unknown_command_is_a_suggestion(typing: Typing) ->
     assert "take back the last exchange" not in shown
 
 
-async def test_what_only_shows_something(typing: Typing) -> None:
+async def test_commands_that_only_show_something(typing: Typing) -> None:
     shown = await typing(
         *("use shout hi", "/history", "/status", "/usage", "/insights", "/search shout", "/sessions s"),
         *("/memory", "/skills", "/stop", "/handoff telegram", "/compress", "/model"),
@@ -482,7 +482,7 @@ async def test_what_only_shows_something(typing: Typing) -> None:
         assert told in shown
 
 
-def test_a_cost_that_nobody_knows_is_not_shown_as_nothing() -> None:
+def test_an_unknown_cost_is_not_shown_as_zero() -> None:
     assert format_cost(UsageLine(calls=1, input_tokens=5)) == ""
     assert format_cost(UsageLine(calls=1, actual_cost_usd=0.0)) == "$0.00"
     assert format_cost(UsageLine(calls=1, estimated_cost_usd=0.25)) == "~$0.25"
@@ -496,7 +496,9 @@ async def test_a_conversation_is_saved_to_a_file_once(typing: Typing, tmp_path: 
     assert "talk.md' exists; name another file" in " ".join(shown.split())
 
 
-async def test_a_saved_conversation_is_private_and_nothing_in_it_acts(typing: Typing, tmp_path: Path) -> None:
+async def test_a_saved_conversation_is_private_and_contains_no_active_content(
+    typing: Typing, tmp_path: Path
+) -> None:
     victim = tmp_path / "victim"
     (tmp_path / "link.md").symlink_to(victim)
     said = "![x](http://x.example/p.png) [y](javascript:z) <img src=q>"
@@ -510,7 +512,7 @@ async def test_a_saved_conversation_is_private_and_nothing_in_it_acts(typing: Ty
     assert not victim.exists()
 
 
-async def test_nothing_is_saved_where_the_store_keeps_its_own(typing: Typing, home: Path) -> None:
+async def test_nothing_is_saved_under_a_name_that_the_program_uses(typing: Typing, home: Path) -> None:
     shown = await typing("hello", f"/save {home}/config.yaml", f"/save {home}/state.db-journal")
     assert " ".join(shown.split()).count("; name another file") == 2
     assert not (home / "config.yaml").exists()
@@ -527,7 +529,9 @@ async def test_another_model_answers_and_is_remembered(db: SessionDB, typing: Ty
     assert "third (test)" in shown
 
 
-async def test_where_and_with_which_model_it_goes_on(db: SessionDB, typing: Typing, tmp_path: Path) -> None:
+async def test_a_resumed_conversation_reports_its_folder_and_model(
+    db: SessionDB, typing: Typing, tmp_path: Path
+) -> None:
     db.create_session("one", "cli", model="third", cwd=str(tmp_path / "gone"))
     db.append_message("one", "user", "hello")
     shown = await typing("again", resuming="one")
@@ -536,7 +540,7 @@ async def test_where_and_with_which_model_it_goes_on(db: SessionDB, typing: Typi
     assert shown.count("Using the model third, as before.") == 1
 
 
-async def test_a_conversation_that_no_model_can_answer_says_only_that(db: SessionDB, typing: Typing) -> None:
+async def test_a_conversation_without_a_usable_model_is_reported_once(db: SessionDB, typing: Typing) -> None:
     def refuse(_wish: object) -> EchoModel:
         raise NoSuchModel("no model is chosen")
 
@@ -548,7 +552,7 @@ async def test_a_conversation_that_no_model_can_answer_says_only_that(db: Sessio
     assert "third" not in shown
 
 
-async def test_a_model_that_is_gone_is_replaced_and_that_is_said(db: SessionDB, typing: Typing) -> None:
+async def test_a_missing_model_is_replaced_with_a_notice(db: SessionDB, typing: Typing) -> None:
     db.create_session("one", "cli", model="missing")
     db.append_message("one", "user", "hello")
     shown = await typing("again", resuming="one")
@@ -556,7 +560,7 @@ async def test_a_model_that_is_gone_is_replaced_and_that_is_said(db: SessionDB, 
     assert "you said: hello\n\nagain" in shown
 
 
-async def test_a_model_that_does_not_answer_any_more_is_replaced_in_the_same_turn(
+async def test_a_model_that_no_longer_answers_is_replaced_in_the_same_turn(
     db: SessionDB, typing: Typing
 ) -> None:
     db.create_session("one", "cli", model="silent")
@@ -567,7 +571,7 @@ async def test_a_model_that_does_not_answer_any_more_is_replaced_in_the_same_tur
     assert [row["content"] for row in db.get_messages("one")][:2] == ["hello", "again"]
 
 
-async def test_a_directory_that_is_gone_is_replaced_and_that_is_said(
+async def test_a_missing_directory_is_replaced_with_a_notice(
     db: SessionDB, typing: Typing, tmp_path: Path
 ) -> None:
     db.create_session("one", "cli", cwd=str(tmp_path / "gone"))
@@ -594,7 +598,7 @@ async def test_the_recap_can_be_turned_off(db: SessionDB, typing: Typing, home: 
 
 
 class Compressing:
-    """A compressor that continues from a summary when the person asks for compression."""
+    """A compressor that replaces the context by a summary when the person asks for a compression."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -614,7 +618,9 @@ class Compressing:
         yield Moved(self.record.session_id, 4, 2)
 
 
-async def test_compression_goes_on_in_the_continuation(db: SessionDB, typing: Typing) -> None:
+async def test_the_chat_continues_in_the_continuation_after_a_compression(
+    db: SessionDB, typing: Typing
+) -> None:
     parts = PARTS._replace(make_compressor=lambda record, _working: Compressing(record))
     shown = await typing("/title long", "one", "two", "/compress the goal", "three", parts=parts)
     tip = db.tip("long")
@@ -629,7 +635,7 @@ async def test_compression_goes_on_in_the_continuation(db: SessionDB, typing: Ty
 # Maintenance and incognito
 
 
-async def test_maintenance_that_was_asked_for_runs_once_and_says_what_it_did(
+async def test_requested_maintenance_runs_once_and_reports_its_result(
     db: SessionDB, typing: Typing, home: Path
 ) -> None:
     db.create_session("old", "cli", started_at=1000.0)
@@ -644,7 +650,7 @@ async def test_maintenance_that_was_asked_for_runs_once_and_says_what_it_did(
     assert "Maintenance" not in await typing("slow 3")
 
 
-async def test_of_an_incognito_conversation_nothing_is_kept(
+async def test_nothing_of_an_incognito_conversation_is_stored(
     db: SessionDB, typing: Typing, home: Path
 ) -> None:
     db.create_session("one", "cli")
@@ -675,7 +681,7 @@ def other_terminal(db: SessionDB, session_id: str, verb: str = "acquire") -> Ite
 
 
 @pytest.mark.parametrize(("choice", "own", "theirs"), [("2", 0, 2), ("3", 1, 1), ("4", 0, 1)])
-async def test_a_second_terminal_is_told_and_may_take_over_or_branch(
+async def test_a_second_terminal_can_take_over_or_branch(
     db: SessionDB, typing: Typing, choice: str, own: int, theirs: int
 ) -> None:
     db.create_session("shared", "cli")
@@ -689,7 +695,7 @@ async def test_a_second_terminal_is_told_and_may_take_over_or_branch(
     assert [said(db, row["id"]) for row in branches] == [["mine"]] * own
 
 
-async def test_who_follows_sees_what_is_said_and_when_it_is_over(db: SessionDB) -> None:
+async def test_a_follower_sees_the_messages_and_the_end(db: SessionDB) -> None:
     db.create_session("shared", "cli")
     before = db.append_message("shared", "user", "hello")
     seen: list[Any] = []
@@ -704,7 +710,7 @@ async def test_who_follows_sees_what_is_said_and_when_it_is_over(db: SessionDB) 
     assert await following == "The conversation is no longer in use."
 
 
-def test_who_follows_sees_the_commands_that_are_run() -> None:
+def test_a_follower_sees_the_commands_that_are_run() -> None:
     call = {"id": "1", "function": {"name": "terminal", "arguments": '{"command": "make\\nmake install"}'}}
     row = {"role": "assistant", "content": "Building.", "tool_calls": [call]}
     assert lease_conflict.format_followed(row) == ("◆ Hermes", "Building.\n→ terminal make ⏎ make install")
@@ -719,16 +725,16 @@ def test_who_follows_sees_the_commands_that_are_run() -> None:
         ("whole", "stop", "whole"),
     ],
 )
-def test_who_follows_is_told_that_an_answer_was_cut_short(content: str, reason: str, told: str) -> None:
+def test_a_follower_sees_that_an_answer_was_truncated(content: str, reason: str, told: str) -> None:
     row = {"role": "assistant", "content": content, "finish_reason": reason}
     assert lease_conflict.format_followed(row) == ("◆ Hermes", told)
 
 
-async def test_who_was_overtaken_loses_nothing_they_typed(db: SessionDB, typing: Typing) -> None:
+async def test_losing_the_lease_loses_no_typed_text(db: SessionDB, typing: Typing) -> None:
     with ExitStack() as others:
 
         def price(_model: str, _used: object) -> tuple[float, dict[str, Any]]:
-            # When the first answer is complete, another terminal takes over.
+            # after the first answer, another terminal takes over the conversation
             if len(said(db, only(db)["id"])) == 1:
                 others.enter_context(other_terminal(db, only(db)["id"], "take_over"))
             return 0.0, {}
@@ -741,14 +747,16 @@ async def test_who_was_overtaken_loses_nothing_they_typed(db: SessionDB, typing:
 # A store that cannot be written
 
 
-async def test_what_cannot_be_stored_is_said_at_once_and_stored_later(home: Path, typing: Typing) -> None:
+async def test_a_message_that_cannot_be_stored_is_reported_and_stored_later(
+    home: Path, typing: Typing
+) -> None:
     with SessionDB(spool=True) as store, ExitStack() as lock:
         impatient(store, 0.05)
         store.create_session("one", "cli", system_prompt="Repeat.")
         store.append_message("one", "user", "hello")
 
         def make_model(*_: object) -> EchoModel:
-            # From now on another process holds a transaction.
+            # from now on, another process has a transaction open
             lock.enter_context(locked(store.db_path))
             return EchoModel()
 
@@ -762,7 +770,7 @@ async def test_what_cannot_be_stored_is_said_at_once_and_stored_later(home: Path
         assert len(again.get_messages("one")) == 3
 
 
-async def test_a_store_that_is_locked_can_still_be_read_on_in(home: Path, typing: Typing) -> None:
+async def test_a_locked_store_can_still_be_read(home: Path, typing: Typing) -> None:
     with SessionDB(spool=True) as store, ExitStack() as lock:
         impatient(store, 0.05)
         store.create_session("one", "cli", system_prompt="Repeat.")
@@ -777,8 +785,8 @@ async def test_a_store_that_is_locked_can_still_be_read_on_in(home: Path, typing
 
 
 async def test_warnings_of_the_log_stand_on_the_screen_each_once(typing: Typing) -> None:
-    """The chat prints log warnings itself. Python's default handler would print them into the middle of the
-    drawn screen."""
+    """The chat prints log warnings itself. The default handler of Python would print them into the middle of
+    the screen."""
 
     class Warn:
         name, description = "warn", "Warns from threads of its own."

@@ -1,5 +1,6 @@
-"""Lists from which a person chooses in the chat (conversations and models), and notices that do not disturb
-an open list."""
+"""Lists of conversations and models from which a person chooses in the chat. Notices do not disturb an open
+list.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ async def test_a_conversation_is_chosen_from_a_list(
     assert f"↻ Resumed session {chosen} " in shown
 
 
-async def test_who_chooses_none_stays_and_may_name_a_number_of_the_list(
+async def test_cancelling_a_list_keeps_the_conversation_and_its_numbers_can_be_used(
     db: SessionDB, typing: Typing
 ) -> None:
     fill(db, 3)
@@ -126,7 +127,7 @@ async def test_a_model_that_the_endpoint_has_is_chosen(db: SessionDB, typing: Ty
         (f"{DOWN * 2}{ENTER}", "secnod", "Continuing with secnod."),
     ],
 )
-async def test_a_model_that_the_endpoint_does_not_list_is_told_with_similar_names(
+async def test_an_unlisted_model_is_reported_with_similar_names(
     db: SessionDB, typing: Typing, keys: str, model: str, told: str
 ) -> None:
     shown = await typing("hello", "/model secnod", keys=f"{SEEN}{keys}", parts=with_models("first", "second"))
@@ -141,7 +142,7 @@ async def test_without_a_similar_name_the_models_of_the_endpoint_are_offered(
     db: SessionDB, typing: Typing, downs: int, model: str
 ) -> None:
     names = [f"first-{number}" for number in range(9)]
-    parts = with_models("echo", *names, "last")  # the current model is offered once, as the default
+    parts = with_models("echo", *names, "last")  # the current model is offered only once, as the default
     await typing("hello", "/model nothing-like-it", keys=f"{SEEN}{DOWN * downs}{ENTER}", parts=parts)
     assert db.search_sessions()[0]["model"] == model
 
@@ -156,7 +157,7 @@ async def test_without_a_similar_name_the_models_of_the_endpoint_are_offered(
         (with_models(), "http://models.example/v1 lists no models"),
     ],
 )
-async def test_a_name_that_cannot_be_checked_is_taken_and_that_is_told(
+async def test_a_name_that_cannot_be_checked_is_accepted_with_a_notice(
     typing: Typing, parts: AgentComponents, why: str
 ) -> None:
     shown = " ".join((await typing("/model any", parts=parts)).split())
@@ -195,13 +196,14 @@ async def test_a_notice_is_printed_above_an_open_question() -> None:
             await asyncio.sleep(0)
         await prompt_line.print_above(lambda: print("THE NOTICE", file=written))
         async with asyncio.timeout(10):
-            while "2. second" not in written.getvalue().partition("THE NOTICE")[2]:  # it is drawn again
+            # the question is drawn again
+            while "2. second" not in written.getvalue().partition("THE NOTICE")[2]:
                 await asyncio.sleep(0)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
 
 
-async def test_nobody_is_told_of_a_busy_store_while_a_question_is_open(
+async def test_no_notice_of_a_busy_store_appears_while_a_question_is_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(busy_notice, "BUSY_S", 0.01)

@@ -1,5 +1,6 @@
-"""Using the chat through the `hermes` command: names of several words without shell quotes, single questions,
-errors and exit codes."""
+"""The chat as part of the `hermes` command: names of several words without shell quotes, single questions,
+errors and exit codes.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ def test_the_answer_is_all_that_goes_to_stdout(hermes: Run, db: SessionDB) -> No
     assert (row["source"], row["end_reason"], row["message_count"]) == ("cli", "cli_close", 4)
 
 
-def test_as_json_it_comes_with_its_session_and_what_it_took(hermes: Run, db: SessionDB) -> None:
+def test_the_json_output_has_the_session_and_the_usage(hermes: Run, db: SessionDB) -> None:
     done = hermes("chat", "-q", "hello", "--json", "--source", "tool", "--model", "big")
     (row,) = db.search_sessions()
     assert done.stderr == ""
@@ -101,7 +102,7 @@ def test_as_json_it_comes_with_its_session_and_what_it_took(hermes: Run, db: Ses
     assert (row["source"], row["model"]) == ("tool", "big")
 
 
-def test_what_is_piped_stands_below_the_question(hermes: Run) -> None:
+def test_piped_text_follows_the_question(hermes: Run) -> None:
     assert hermes("-q", "sum up", stdin="a\nb\n").stdout == "you said: sum up\n\na\nb\n"
     assert hermes(stdin="only piped\n").stdout == "you said: only piped\n"
 
@@ -184,7 +185,7 @@ def test_a_question_needs_no_flag(hermes: Run, words: tuple[str, ...], piped: st
         (("hello",), ". To ask the agent, use: hermes -q hello"),
     ],
 )
-def test_a_mistyped_command_is_no_question(
+def test_a_mistyped_command_is_not_a_question(
     hermes: Run, home: Path, words: tuple[str, ...], meant: str
 ) -> None:
     done = hermes(*words)
@@ -194,7 +195,7 @@ def test_a_mistyped_command_is_no_question(
     assert not home.exists()
 
 
-def test_flags_before_a_command_are_no_question(hermes: Run) -> None:
+def test_flags_before_a_command_are_not_a_question(hermes: Run) -> None:
     done = hermes("-m", "big", "sessions", "list")
     assert done.returncode == 2
     assert "must follow the command: hermes sessions list" in done.stderr
@@ -214,7 +215,7 @@ def test_in_a_terminal_a_question_opens_the_chat(home: Path) -> None:
         assert row["message_count"] == 4
 
 
-def test_what_is_too_large_for_the_model_is_one_line_and_exit_1(hermes: Run, db: SessionDB) -> None:
+def test_a_question_that_is_too_large_is_one_line_and_exit_1(hermes: Run, db: SessionDB) -> None:
     done = hermes("-q", "sum up", stdin="word " * 150_000)
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
@@ -225,7 +226,7 @@ def test_what_is_too_large_for_the_model_is_one_line_and_exit_1(hermes: Run, db:
     assert db.search_sessions() == []
 
 
-def test_a_pipe_that_says_nothing_is_told_of_and_waited_for(home: Path) -> None:
+def test_a_silent_pipe_is_reported_and_waited_for(home: Path) -> None:
     with subprocess.Popen(
         [*COMMAND, "-q", "sum up"],
         cwd=ROOT,
@@ -243,7 +244,7 @@ def test_a_pipe_that_says_nothing_is_told_of_and_waited_for(home: Path) -> None:
         assert asking.stdout.read() == "you said: sum up\n\nlate\n"
 
 
-def test_questions_go_on_in_a_conversation(hermes: Run, db: SessionDB) -> None:
+def test_a_question_can_continue_a_conversation(hermes: Run, db: SessionDB) -> None:
     first = hermes("-q", "one")
     (row,) = db.search_sessions()
     db.set_session_title(row["id"], "my project")
@@ -278,14 +279,16 @@ def test_a_failure_is_one_line_and_exit_1(hermes: Run, db: SessionDB) -> None:
         (("--in", "/no/such/place"), "there is no directory '/no/such/place'"),
     ],
 )
-def test_what_is_not_there_is_said_and_exit_1(hermes: Run, typed: tuple[str, ...], told: str) -> None:
+def test_a_missing_conversation_is_one_line_and_exit_1(
+    hermes: Run, typed: tuple[str, ...], told: str
+) -> None:
     done = hermes(*typed, "-q", "hello")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[0] == f"hermes: {told}"
 
 
 @pytest.mark.parametrize("asked", [("-q", "hello"), ()])
-def test_a_name_that_could_mean_several_lists_them(
+def test_an_ambiguous_name_lists_the_conversations(
     hermes: Run, db: SessionDB, asked: tuple[str, ...]
 ) -> None:
     for name in ("alpha", "alpine"):
@@ -299,7 +302,7 @@ def test_a_name_that_could_mean_several_lists_them(
     assert sorted(line.split()[0] for line in candidates) == ["id_alpha", "id_alpine"]
 
 
-def test_here_is_the_last_one_of_this_project(hermes: Run, db: SessionDB, tmp_path: Path) -> None:
+def test_here_is_the_last_conversation_of_this_project(hermes: Run, db: SessionDB, tmp_path: Path) -> None:
     inside = tmp_path / "project" / "sub"
     inside.mkdir(parents=True)
     (tmp_path / "project" / ".git").mkdir()
@@ -343,7 +346,7 @@ def test_without_a_terminal_the_chat_says_what_to_do(hermes: Run, home: Path) ->
     assert not home.exists()
 
 
-def test_somebody_elses_conversation_is_not_disturbed(hermes: Run, db: SessionDB) -> None:
+def test_a_conversation_in_use_is_not_changed(hermes: Run, db: SessionDB) -> None:
     db.create_session("shared", "cli")
     db.append_message("shared", "user", "x")
     lease = db.leases.acquire("shared", "terminal")
@@ -355,7 +358,7 @@ def test_somebody_elses_conversation_is_not_disturbed(hermes: Run, db: SessionDB
 
 
 @pytest.mark.parametrize("with_store", [True, False])
-def test_of_an_incognito_question_not_a_byte_is_written(hermes: Run, home: Path, with_store: bool) -> None:
+def test_an_incognito_question_writes_nothing(hermes: Run, home: Path, with_store: bool) -> None:
     if with_store:
         with SessionDB() as store:
             store.create_session("one", "cli")
@@ -373,7 +376,7 @@ def test_of_an_incognito_question_not_a_byte_is_written(hermes: Run, home: Path,
 # Starting
 
 
-def test_what_takes_long_is_not_imported_before_the_first_prompt() -> None:
+def test_slow_modules_are_not_imported_before_the_first_prompt() -> None:
     program = (
         "import sys, hermes.cli.chat, hermes.chat.terminal_loop, hermes.chat.input.prompt_line,"
         " hermes.chat.view.screen, hermes.chat.input.prompt_line, hermes.conversation.local_conversation,"

@@ -1,4 +1,4 @@
-"""The lookup of a conversation: any session of a family leads to its last session."""
+"""Looks up a conversation. Any session of a conversation leads to its last session."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ families = st.lists(st.integers(1, 4), min_size=1, max_size=4)
     max_examples=scale_examples(40),
 )
 @given(sizes=families, data=st.data())
-def test_every_name_of_a_family_leads_to_its_live_end(
+def test_every_name_of_a_conversation_leads_to_its_last_session(
     tmp_path: Path, sizes: list[int], data: st.DataObject
 ) -> None:
     with SessionDB(tmp_path / f"{len(list(tmp_path.iterdir()))}.db") as db:
@@ -57,7 +57,7 @@ def test_every_name_of_a_family_leads_to_its_live_end(
             assert find_conversation(db, name).id == ids[-1]
         for row in find_conversation(
             db, "2025_"
-        ).candidates:  # each of several families is one candidate, by its last session
+        ).candidates:  # each of several conversations is one candidate, represented by its last session
             assert row["id"] in {one[-1] for one in made.values()}
         assert (find_conversation(db, "2025_").id is None) == (len(made) > 1)
         assert find_conversation(db, "no such thing") == lookup.Lookup(None)

@@ -1,5 +1,6 @@
-"""The page about commands matches the command tables. Both surfaces can render the result of every
-command."""
+"""The page about commands matches the command tables. The terminal and the platforms can render the result of
+every command.
+"""
 
 from __future__ import annotations
 

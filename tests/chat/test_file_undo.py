@@ -1,4 +1,4 @@
-"""`/undo` and `/redo` of exchanges in which the agent edited files."""
+"""`/undo` and `/redo` of exchanges in which the agent edited files: the files can be restored too."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_redo_edits_the_files_again(typing: Typing, folder: Path, db: Sess
     assert (folder / "old.txt").read_text() == "old\n"
 
 
-async def test_who_says_no_keeps_the_files(typing: Typing, folder: Path) -> None:
+async def test_the_answer_no_keeps_the_files(typing: Typing, folder: Path) -> None:
     shown = await typing(EDITS, "/undo", keys=f"{SEEN}n{CLEAR}", parts=with_tools())
     assert "Left unchanged:" in shown
     assert (folder / "old.txt").read_text() == "new\n"
@@ -141,7 +141,7 @@ def fill_journal(home: Path) -> Path:
     for name, age_days, size in (("expired", 31, 1), ("older", 2, 300_000_000), ("newer", 1, 300_000_000)):
         (kept / name).mkdir(parents=True)
         with (kept / name / "1.before").open("wb") as file:
-            file.truncate(size)  # takes no space
+            file.truncate(size)  # a sparse file, which takes no space
         changed_at = time.time() - age_days * 86_400
         os.utime(kept / name, (changed_at, changed_at))
     return kept

@@ -17,7 +17,7 @@ def list_files(home: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
 
 
-async def test_messages_are_taken_back_and_brought_back(typing: Typing, home: Path) -> None:
+async def test_messages_are_undone_and_redone(typing: Typing, home: Path) -> None:
     (home / "config.yaml").write_text("approvals:\n  destructive_slash_confirm: false\n")
     before = list_files(home)
     shown = await typing(
@@ -79,7 +79,7 @@ async def test_the_context_is_compressed_in_memory(typing: Typing, home: Path) -
     assert list_files(home) == before
 
 
-async def test_what_was_saved_is_not_called_lost(typing: Typing, tmp_path: Path) -> None:
+async def test_a_saved_conversation_is_not_reported_as_lost(typing: Typing, tmp_path: Path) -> None:
     shown = await typing("one", "/save talk.md", incognito=True)
     assert (tmp_path / "talk.md").read_text().count("one") >= 1
     assert "Nothing of this was kept, except what you saved:" in shown

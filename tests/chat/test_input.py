@@ -37,7 +37,8 @@ def paste(text: str) -> str:
 
 
 async def test_a_message_that_is_too_large_is_not_sent_and_stays(db: SessionDB, typing: Typing) -> None:
-    # The first Enter after a letter is ignored. The second question is about the message that Enter sends again.
+    # The first Enter after a letter is ignored. The second question is about the message that Enter sends
+    # again.
     again = f"{SEEN}e{ENTER}{ENTER}{SEEN}e{INTERRUPT}"
     shown = await typing(f"see {paste(LONG)} and tell", keys=again, parts=make_roomy(100_000))
     assert "the message is too large: about 252,5" in shown
@@ -101,10 +102,10 @@ async def test_a_file_is_confirmed_and_a_picture_needs_a_model_that_takes_it(
     blind = PARTS._replace(make_model=lambda _wish: Blind())
     shown = " ".join((await typing("see @cat.png", f"{BACKSPACE * 8}it", parts=blind)).split())
     assert "echo takes no pictures, so the message was not sent." in shown
-    assert last_said(db) == ["see it"]  # the text was in the input again
+    assert last_said(db) == ["see it"]  # the text is in the input again
 
 
-async def test_a_command_for_the_shell_runs_and_is_not_said(
+async def test_a_shell_command_runs_and_is_not_sent_to_the_model(
     db: SessionDB, typing: Typing, tmp_path: Path
 ) -> None:
     (tmp_path / "here").touch()
@@ -146,7 +147,7 @@ async def test_a_question_of_the_command_line_is_always_a_message(
     assert sessions(db)[0]["title"] != "made"
 
 
-async def test_the_model_gets_an_output_only_if_it_shall(db: SessionDB, typing: Typing) -> None:
+async def test_the_model_gets_an_output_only_on_request(db: SessionDB, typing: Typing) -> None:
     shown = await typing("!! printf '```\\n'; echo two", "! echo private", "/status", "why?", "and now?")
     assert "The model gets this output (8 bytes) with your next message." in shown
     assert last_said(db) == [
@@ -206,7 +207,7 @@ async def test_previews_show_what_was_typed_without_the_files(
         (prompt,) = db.list_recent_user_messages(session)
         assert (
             prompt["preview"] == "see @notes.txt and @cat.png"
-        )  # the question of /undo, the list of /rewind
+        )  # the question of /undo and the list of /rewind
         recap = await typing(resuming=session)
         assert "see @notes.txt and @cat.png" in recap
         assert "milk" not in recap

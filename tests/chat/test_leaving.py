@@ -1,4 +1,4 @@
-"""Leaving the chat while the agent's background processes run."""
+"""Leaving the chat while background processes of the agent are running."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ async def test_running_processes_are_named_and_leaving_is_asked(typing: Typing) 
     shown = await typing(START, keys=f"{LEAVE}{SEEN}nhello\r{LEAVE}{SEEN}y", parts=with_tools())
     asked = "1 background process is running and will end with the chat:\n  sleep 100"
     assert shown.count(asked) == 2
-    assert "you said" in shown.partition(asked)[2]  # after "no", the chat goes on
+    assert "you said" in shown.partition(asked)[2]  # after "no", the chat continues
     assert "Ended 1 background process." in shown
 
 

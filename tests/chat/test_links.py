@@ -117,7 +117,7 @@ def test_a_terminal_with_links_is_known(environment: dict[str, str], clickable: 
     assert can_click(environment) == clickable
 
 
-def test_where_nobody_can_click_the_whole_address_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_support_for_links_the_whole_address_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     address = f"https://docs.example/{'path/' * 60}page.html?query=1#part"
     written = io.StringIO()
     for forced, is_whole in (("0", True), ("1", False)):

@@ -1,5 +1,6 @@
-"""Answers on the screen lose no visible character, HTML is shown as text, line breaks are kept, reasoning is
-folded."""
+"""Answers on the screen lose no visible character. HTML is shown as text, line breaks are kept, and reasoning
+is folded.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def answered(text: str, cuts: int = 7, **given: Any) -> str:
 
 
 def marks_of_links(text: str) -> str:
-    """Return the marks of reference links, if the text may have definitions for them."""
+    """Return the characters that mark reference links if the text may contain link definitions."""
     return "[]" if "]:" in text else ""
 
 
@@ -57,7 +58,7 @@ def test_an_answer_is_shown_whole_in_a_narrow_window(text: str, width: int) -> N
 
 
 @given(TEXTS)
-def test_an_answer_is_whole_where_there_is_no_terminal(text: str) -> None:
+def test_an_answer_is_shown_whole_without_a_terminal(text: str) -> None:
     assert "".join(text.split()) in "".join(answered(text, terminal=False).split())
 
 
@@ -117,7 +118,7 @@ def test_a_line_of_an_answer_is_a_line_on_the_screen(lines: list[str]) -> None:
         (f"{'>' * 90} deep", [f"{'>' * 90} deep"]),
     ],
 )
-def test_nothing_is_taken_for_more_than_text(text: str, seen: list[str]) -> None:
+def test_text_is_shown_as_text(text: str, seen: list[str]) -> None:
     lines = drawn(events.TextDelta(text), events.Done(text))
     assert "\n".join(lines).strip("\n") == "\n".join(seen)
 
@@ -200,7 +201,7 @@ async def test_folded_reasoning_opens(typing: Typing) -> None:
     assert "There is reasoning of 1 answer in this conversation." in whole
 
 
-async def test_a_cut_answer_is_told_and_remembered(db: SessionDB, typing: Typing) -> None:
+async def test_a_truncated_answer_is_reported_and_marked(db: SessionDB, typing: Typing) -> None:
     shown = await typing("/title cut", "think length")
     assert shown.count("The answer stopped at the model's length limit.") == 1
     session_id = db.resolve_session_by_title("cut")

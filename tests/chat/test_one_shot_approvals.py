@@ -36,7 +36,7 @@ def test_yes_runs_the_command_once(project: Path, term: str) -> None:
         if term == "xterm":
             terminal.is_asked_behind(ASKED)
             terminal.types("y")
-        else:  # keys in the first 400 ms are ignored, so the first of them may be lost
+        else:  # keys are ignored for 400 ms, so the first of these may be lost
             while terminal.process.poll() is None:
                 terminal.types("y")
                 try:
@@ -104,7 +104,7 @@ def test_the_question_is_not_part_of_the_answer(project: Path, tmp_path: Path) -
     assert ASKED not in answer.read_text()
 
 
-def test_without_a_terminal_it_is_refused_and_said(project: Path) -> None:
+def test_without_a_terminal_the_action_is_refused_with_a_notice(project: Path) -> None:
     done = warm_command.run(WORDS)
     assert "refused, because nobody can be asked for approval here: touch made" in done.stderr
     assert REFUSED in done.stdout

@@ -1,4 +1,6 @@
-"""Small pure functions: the message on leaving, pastes, mentioned files, blocks of Markdown, positions."""
+"""Functions without side effects: the message on leaving, pastes, mentioned files, blocks of Markdown,
+folders and branches.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def test_a_duration_is_hours_minutes_and_seconds(seconds: float, told: str) -> N
     assert format_duration(seconds) == told
 
 
-def test_leaving_tells_how_to_come_back() -> None:
+def test_the_message_on_leaving_shows_how_to_resume() -> None:
     rows: list[dict[str, Any]] = [
         {"role": "user"},
         {"role": "assistant", "tool_calls": [{}]},
@@ -74,7 +76,7 @@ def test_pastes_come_back_as_they_were(texts: list[str]) -> None:
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 992
 
 
-def test_a_file_that_is_mentioned_goes_along(tmp_path: Path) -> None:
+def test_a_mentioned_file_is_attached(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("remember the milk\n")
     text = "see @notes.txt, mail me@notes.txt"
     message = attach_files(text, tmp_path)
@@ -84,7 +86,7 @@ def test_a_file_that_is_mentioned_goes_along(tmp_path: Path) -> None:
     assert attach_files("no file @ all", tmp_path) == ("no file @ all", [])
 
 
-def test_of_a_long_file_it_is_told_what_is_sent(tmp_path: Path) -> None:
+def test_a_notice_says_which_part_of_a_long_file_is_sent(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("word " * 20_000)
     assert attach_files("@long.txt", tmp_path).notes == [
         "Attached long.txt (1 line, 100.0 kB); its middle is left out, 50,000 of 100,000 characters are sent."
@@ -123,7 +125,7 @@ def test_of_a_long_file_it_is_told_what_is_sent(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_attached_is_told(tmp_path: Path, name: str, told: str, sent: str) -> None:
+def test_a_file_that_cannot_be_attached_is_reported(tmp_path: Path, name: str, told: str, sent: str) -> None:
     (tmp_path / "notes.txt").write_text("remember the milk")
     (tmp_path / "src").mkdir()
     (tmp_path / "a.bin").write_bytes(b"\xff\xfe\x00")
@@ -164,7 +166,7 @@ def test_a_link_to_a_file_elsewhere_is_not_followed(tmp_path: Path) -> None:
     assert attach_files("@app.log", tmp_path / "here").notes == ["Attached app.log (1 line, 4 bytes)."]
 
 
-def test_several_missing_files_are_told_in_one_line(tmp_path: Path) -> None:
+def test_several_missing_files_are_reported_in_one_line(tmp_path: Path) -> None:
     assert attach_files("@ann and @bob", tmp_path).notes == [
         f"@ann, @bob are not files in {tmp_path}, so nothing is attached for them."
     ]
@@ -200,7 +202,7 @@ def test_a_fence_is_finished_as_a_whole() -> None:
     assert blocks.take_rest() == "after\n"
 
 
-def test_a_command_is_told_from_what_is_said() -> None:
+def test_commands_and_messages_are_distinguished() -> None:
     assert parse_command("hello /new") is None
     assert parse_command("/etc/hosts is empty") is None
     new = parse_command("/new  a title ")

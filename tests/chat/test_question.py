@@ -1,5 +1,6 @@
-"""A question in the chat accepts only keys that were pressed after it was shown. Earlier keys go to the next
-prompt."""
+"""A question in the chat accepts only keys that were pressed after it appeared. Keys pressed earlier go to
+the next prompt.
+"""
 
 from __future__ import annotations
 
@@ -56,13 +57,13 @@ OPTIONS: list[Option[object]] = [
 # ---------------------------------------------------------------- the chat, key by key
 
 
-async def test_text_typed_ahead_is_no_answer_and_goes_to_the_next_prompt(typing: Typing) -> None:
+async def test_text_typed_ahead_is_not_an_answer_and_goes_to_the_next_prompt(typing: Typing) -> None:
     shown = await typing("use shout may I", keys=f"no{ENTER}always{ENTER}{SEEN}n{ENTER}{ENTER}")
     assert "the tool said: refused" in shown
     assert "you said: no\nalways" in shown
 
 
-async def test_enter_typed_ahead_is_no_answer_and_sends_nothing(typing: Typing) -> None:
+async def test_enter_typed_ahead_is_not_an_answer_and_sends_nothing(typing: Typing) -> None:
     shown = await typing("use shout may I", keys=f"{ENTER}1{ENTER}y{ENTER}{SEEN}n and{ENTER}")
     assert "the tool said: refused" in shown
     assert "you said: 1\ny and" in shown
@@ -105,7 +106,8 @@ async def test_keys_of_a_question(typing: Typing, keys: str, answer: str) -> Non
 
 @pytest.mark.parametrize(("length", "is_said"), [(50, False), (1_500, True)])
 def test_a_question_about_a_long_command_says_how_long_it_is(length: int, is_said: bool) -> None:
-    """The beginning of the command may have scrolled off the screen."""
+    """The question states the length of the command, because the beginning may have scrolled off the
+    screen."""
     assert ("read it from the beginning" in describe_length("x" * length)) is is_said
     assert ("read it from the beginning" in describe_length("rm x" + "\n" * (length // 10) + "ls")) is is_said
 
@@ -166,7 +168,8 @@ async def answered(screen: Screen, question: Awaitable[object], before: str, aft
         ("", LEAVE, None),
         ("", INTERRUPT, Stopped),
         (INTERRUPT, "", Stopped),
-        ("\x1b[1;2Ry", "n", "no"),  # Shift-F3 has the same form as an answer
+        # the key Shift-F3 has the same form as the answer to a cursor-position request
+        ("\x1b[1;2Ry", "n", "no"),
     ],
 )
 async def test_four_options(before: str, after: str, expected: str | type[Stopped] | None) -> None:
@@ -212,7 +215,7 @@ async def test_a_paste_typed_ahead_stands_whole_in_the_next_prompt() -> None:
 # ---------------------------------------------------------------- a real terminal
 
 
-def test_a_terminal_that_answers_late_holds_keys_back_until_then(home: Path) -> None:
+def test_keys_are_ignored_until_a_slow_terminal_answers(home: Path) -> None:
     with Terminal(ECHO) as terminal:
         terminal.sees("❯")
         terminal.is_raw()
@@ -275,7 +278,7 @@ def test_undo_on_a_dumb_terminal_shows_what_is_in_the_prompt(home: Path) -> None
         terminal.sees("❯ first words")
 
 
-def test_what_was_typed_before_a_list_of_conversations_chooses_none(db: SessionDB) -> None:
+def test_keys_typed_before_a_list_of_conversations_choose_nothing(db: SessionDB) -> None:
     for name in ("alpha", "alpine"):
         db.create_session(f"id_{name}", "cli")
         db.append_message(f"id_{name}", "user", "hello")
@@ -326,7 +329,7 @@ def parsed(text: str) -> list[KeyPress]:
 
 
 @given(bits)
-def test_what_is_kept_of_typed_keys_is_text_that_sends_and_leaves_nothing(text: str) -> None:
+def test_only_text_is_kept_of_keys_typed_ahead(text: str) -> None:
     kept = keep_text(parsed(text))
     assert not {press.key for press in kept} & {"c-m", "c-c", "c-d", "escape", "<cursor-position-response>"}
     assert keep_text(kept) == kept

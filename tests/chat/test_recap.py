@@ -1,4 +1,4 @@
-"""The recap: the documented figures and the unfinished turn."""
+"""The recap of a resumed conversation: its documented limits, and its note on an unfinished turn."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_ten_exchanges_are_shown_without_a_line_of_earlier_ones() -> None:
     assert told.entries[0] == Entry("user", "q0")
 
 
-def test_of_eleven_exchanges_the_first_is_only_counted() -> None:
+def test_the_first_of_eleven_exchanges_is_only_counted() -> None:
     told = make_recap(exchanges(11))
     assert told.earlier == 2
     assert len(told.entries) == 20
@@ -83,7 +83,7 @@ def test_tool_calls_are_a_count_with_their_names() -> None:
     ]
 
 
-def test_of_many_tools_four_are_named() -> None:
+def test_at_most_four_tools_are_named() -> None:
     assert format_call_names(["a"]) == "[1 tool call: a]"
     assert format_call_names(list("abcd")) == "[4 tool calls: a, b, c, d]"
     assert format_call_names(list("abcdea")) == "[6 tool calls: a, b, c, d, ...]"
@@ -117,7 +117,7 @@ def test_system_messages_results_and_reasoning_are_hidden() -> None:
         ("1 < 2", "1 < 2"),
     ],
 )
-def test_thoughts_are_stripped_however_they_are_tagged(text: str, shown: str) -> None:
+def test_reasoning_is_removed_for_every_tag(text: str, shown: str) -> None:
     assert format_row_text(hermes(text)).strip() == shown
 
 
@@ -126,7 +126,7 @@ def test_pictures_are_only_named() -> None:
     assert make_recap([you(content)]).entries[0].text == "look\n[image]"
 
 
-def test_nothing_in_it_can_act_on_a_terminal() -> None:
+def test_a_recap_has_no_control_sequences() -> None:
     told = make_recap([you("\x1b[31mred\x1b]0;title\x07"), hermes("\x1b[2Jgone\x9b1m")])
     assert [entry.text for entry in told.entries] == [
         r"\x1b[31mred\x1b]0;title\x07",
@@ -150,7 +150,7 @@ def test_nothing_in_it_can_act_on_a_terminal() -> None:
         ),
     ],
 )
-def test_what_was_left_open_is_one_line(rows: list[Row], told: str | None) -> None:
+def test_an_unfinished_turn_is_one_line(rows: list[Row], told: str | None) -> None:
     assert describe_open(rows) == told
 
 

@@ -1,5 +1,6 @@
-"""Drawing: finished blocks are drawn once, the open block is redrawn in place, and untrusted text has no
-effect on the terminal."""
+"""Finished blocks are drawn once, and the open block is redrawn in place. Untrusted text has no effect on the
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def a_screen(width: int = 40, height: int = 10, *, terminal: bool = True) -> tup
 
 
 class Terminal:
-    """The part of a terminal that the chat uses: lines, cursor up, clear below."""
+    """The features of a terminal that the chat uses: lines, cursor up, clear below."""
 
     def __init__(self, text: str) -> None:
         self.lines = [""]
@@ -58,7 +59,7 @@ def through(screen: Screen, *happened: Any) -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_of_a_long_snippet_the_match_is_in_the_line(terminal: bool) -> None:
+def test_the_line_of_a_long_snippet_contains_the_match(terminal: bool) -> None:
     screen, shown = a_screen(terminal=terminal)
     screen.print_snippet(
         "a long way to what was looked for, which is the >>>budget<<< and more words after it"
@@ -194,7 +195,7 @@ def test_without_colour_a_diff_has_its_marks(terminal: bool) -> None:
     assert "\x1b[32m" not in shown.getvalue()
 
 
-def test_a_call_whose_end_is_never_told_is_not_forgotten() -> None:
+def test_a_call_whose_end_is_never_reported_is_shown() -> None:
     screen, shown = a_screen(width=80)
     command = {"command": "make install"}
     through(screen, events.ToolStarted("1", "terminal", command), events.Failed("taken over", Exception()))
@@ -210,7 +211,7 @@ def test_calls_with_the_same_id_keep_their_own_arguments() -> None:
     assert lines == ["✓ terminal one  0.0s", "✓ terminal two  0.0s"]
 
 
-def test_a_running_call_is_drawn_in_no_time_however_long_it_is() -> None:
+def test_a_long_running_call_is_drawn_quickly() -> None:
     screen, _ = a_screen(width=100, height=50)
     command = "\n".join("x" * 5_000 for _ in range(4_000))
     screen.begin()
@@ -234,7 +235,7 @@ def test_while_a_person_is_asked_nothing_else_is_drawn() -> None:
     assert "✓" in shown.getvalue()
 
 
-def test_what_is_said_aside_stands_above_the_open_block() -> None:
+def test_notices_are_shown_above_the_open_block() -> None:
     screen, shown = a_screen()
     screen.begin()
     screen.handle_event(events.TextDelta("half a"))
@@ -277,7 +278,7 @@ def test_text_from_outside_cannot_act_on_the_terminal(terminal: bool) -> None:
     assert "\u202e" not in text
 
 
-def test_where_there_is_no_terminal_it_is_plain_text() -> None:
+def test_without_a_terminal_the_output_is_plain_text() -> None:
     screen, shown = a_screen(terminal=False)
     through(screen, events.TextDelta("# one\n\ntwo"), events.Done(""))
     assert shown.getvalue() == "# one\n\ntwo\n"
@@ -295,7 +296,7 @@ def test_the_recap_is_a_panel_with_gold_and_green_marks() -> None:
     assert "◆ Hermes: good" in plain
     assert "│   day" in plain
     assert "\x1b[1;2;38;2;255;215;0m● You: " in text
-    assert "\x1b[1;38;2;95;215;95m◆ Hermes: " in text  # the last one is not dimmed
+    assert "\x1b[1;38;2;95;215;95m◆ Hermes: " in text  # the last answer is not dimmed
 
 
 @pytest.mark.parametrize(
@@ -306,7 +307,7 @@ def test_the_recap_is_a_panel_with_gold_and_green_marks() -> None:
         (Used(0, 5), 0.0, "m · 0 in · 5 out · $0.00"),
     ],
 )
-def test_the_status_says_what_is_unknown(used: Used, cost: float | None, told: str) -> None:
+def test_the_status_shows_unknown_values(used: Used, cost: float | None, told: str) -> None:
     assert format_usage(events.Counted("m", used, cost)) == told
 
 
@@ -357,7 +358,7 @@ def test_each_line_of_the_status_takes_one_row(sent: list[str], line: str, width
     assert Terminal(shown.getvalue()).lines == [""]
 
 
-def test_of_a_long_input_the_end_is_shown() -> None:
+def test_the_end_of_a_long_input_is_shown() -> None:
     screen, shown = a_screen(width=20)
     screen.begin()
     screen.show_typed(TypedText((), "a beginning and then the end"))

@@ -1,4 +1,4 @@
-"""`/save` writes the whole conversation with compressed parts and branches, and the file is private."""
+"""`/save` writes the whole conversation, including compressed segments and branches. The file is private."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def words(told: dict[str, Any]) -> list[str]:
     return [message["content"] for message in told["messages"] if message["role"] == "user"]
 
 
-async def test_it_has_every_message_once_after_compressions(
+async def test_the_file_has_every_message_once_after_compressions(
     db: SessionDB, typing: Typing, home: Path, tmp_path: Path
 ) -> None:
     shown = await typing(
@@ -56,7 +56,7 @@ async def test_a_branch_has_what_came_before_it(typing: Typing, home: Path) -> N
     assert words(saved(home)) == ["one", "two", "three"]
 
 
-async def test_it_is_private_and_gets_a_name_of_its_own(typing: Typing, home: Path) -> None:
+async def test_the_file_is_private_and_gets_a_new_name(typing: Typing, home: Path) -> None:
     folder = home / "sessions" / "saved"
     folder.mkdir(parents=True, mode=0o755)
     folder.chmod(0o755)
@@ -69,9 +69,7 @@ async def test_it_is_private_and_gets_a_name_of_its_own(typing: Typing, home: Pa
     assert all(f"Wrote {file}" in "".join(shown.split("\n")) for file in files)
 
 
-async def test_a_folder_gets_a_file_and_what_cannot_be_written_is_one_line(
-    typing: Typing, tmp_path: Path
-) -> None:
+async def test_a_folder_gets_a_file_and_an_error_is_one_line(typing: Typing, tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     shown = await typing("/title Plans", "one", "/save notes", "/save nowhere/x.md")
     (file,) = (tmp_path / "notes").iterdir()
@@ -95,7 +93,7 @@ class Interrupted(SessionDB):
         return super().export_session(session_id, redact=redact)
 
 
-async def test_ctrl_c_stops_it_and_leaves_no_file(typing: Typing, tmp_path: Path) -> None:
+async def test_ctrl_c_stops_the_export_and_leaves_no_file(typing: Typing, tmp_path: Path) -> None:
     with Interrupted() as store:
         shown = await typing("one", "/save talk.md", "two", store=store)
     assert "the export was cancelled; nothing was written" in " ".join(shown.split())

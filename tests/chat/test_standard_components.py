@@ -1,4 +1,4 @@
-"""The chat with the installed components: a model over HTTP or offline, real tools, titles, memory."""
+"""The chat with the standard components: a model over HTTP or offline, real tools, titles and memory."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_offline_model_needs_nothing(db: SessionDB, tmp_path: Path) -> None:
     assert "hello" in done.stdout
 
 
-def test_one_question_tells_commands_and_edits_on_stderr_and_only_the_answer_on_stdout(
+def test_a_question_prints_commands_and_edits_to_stderr_and_the_answer_to_stdout(
     tmp_path: Path,
 ) -> None:
     config_file.change("approvals.mode", "off")
@@ -115,14 +115,14 @@ def test_one_question_gets_a_title_as_any_conversation_does(db: SessionDB) -> No
     assert db.search_sessions()[0]["title"] == "Run echo retry budget"
 
 
-def test_without_a_model_it_is_said_how_to_choose_one(home: Path) -> None:
+def test_without_a_model_the_error_says_how_to_choose_one(home: Path) -> None:
     done = run("-q", "hello", OPENAI_API_KEY="", HERMES_MODEL="", OPENROUTER_API_KEY="", OPENAI_BASE_URL="")
     assert done.returncode == 1
     assert "hermes setup" in done.stderr
 
 
-def test_without_the_extra_it_is_said_how_to_get_it(home: Path, tmp_path: Path) -> None:
-    """The libraries are hidden from the process, as on a machine where they are not installed."""
+def test_without_the_extra_the_error_says_how_to_install_it(home: Path, tmp_path: Path) -> None:
+    """The libraries are hidden from the process, as if they were not installed."""
     blocker = "import sys\nimport importlib.util as u\nfind = u.find_spec\n"
     blocker += "u.find_spec = lambda name, package=None: None if name == 'rich' else find(name, package)\n"
     blocker += "sys.modules.update(dict.fromkeys(['rich', 'prompt_toolkit', 'openai']))\n"

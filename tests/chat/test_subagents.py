@@ -1,4 +1,6 @@
-"""Subagents in a terminal: their output, `/agents`, and the lines of `hermes -q`."""
+"""Subagents in a terminal: their output in the chat, `/agents`, and the lines that `hermes -q` prints about
+them.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ async def test_the_chat_shows_how_each_ended_and_lists_them(typing: Typing) -> N
 
 
 @pytest.mark.usefixtures("server")
-def test_one_question_tells_when_they_begin_and_end() -> None:
+def test_a_question_reports_when_subagents_begin_and_end() -> None:
     done = warm_command.run(["-q", delegate("say three owls", "fail")])
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
@@ -95,6 +97,6 @@ def test_several_tasks_are_named_in_the_line_of_the_call() -> None:
     assert len(describe_call("delegate_task", tasks)) < 90
 
 
-def test_a_goal_cannot_drive_the_terminal() -> None:
+def test_a_goal_cannot_send_control_sequences() -> None:
     progress = SubagentProgress(1, "\x1b[31mred\nnext", "running", activity="terminal\x07")
     assert str(view_subagent(progress, "*", 3.0)) == "  * 1 red next  terminal · 0 steps, 3s"

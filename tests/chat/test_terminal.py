@@ -1,4 +1,4 @@
-"""The real chat in a real terminal: what a person sees."""
+"""The real chat in a real terminal, as a person sees it."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_commands_do_not_act_on_a_session_that_was_trashed_elsewhere(window: Win
     assert [row["title"] for row in db.list_trash()] == [None]
 
 
-def test_what_was_typed_is_never_lost_in_the_prompt(window: Window, db: SessionDB, tmp_path: Path) -> None:
+def test_typed_text_is_never_lost_in_the_prompt(window: Window, db: SessionDB, tmp_path: Path) -> None:
     window.start("one")
     window.sees("one", "❯")
     window.keys("one", "/title input", "Enter", "see ")
@@ -261,7 +261,7 @@ def test_a_command_of_the_shell_ends_with_the_chat(window: Window, tmp_path: Pat
     until(lambda: all(is_gone(os.uname().nodename, pid, None) for pid in pids))
 
 
-def test_the_status_of_a_resumed_conversation_tells_what_it_used(window: Window, db: SessionDB) -> None:
+def test_the_status_of_a_resumed_conversation_shows_its_usage(window: Window, db: SessionDB) -> None:
     db.create_session("old", "cli")
     db.append_message("old", "user", "before")
     db.record_usage("old", model="echo", input_tokens=1234, output_tokens=56)
@@ -271,7 +271,7 @@ def test_the_status_of_a_resumed_conversation_tells_what_it_used(window: Window,
     assert "tokens unknown" not in window.sees("one", "Used:", "1.2K in, 56 out")
 
 
-def test_nobody_is_told_to_wait_for_the_store_while_a_question_is_open(window: Window, db: SessionDB) -> None:
+def test_no_notice_of_a_busy_store_appears_while_a_question_is_open(window: Window, db: SessionDB) -> None:
     db.create_session("held", "cli")
     db.append_message("held", "user", "before")
     window.start("one", "-r", "held")

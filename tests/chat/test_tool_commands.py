@@ -1,5 +1,6 @@
-"""`/output` and `/diff`: everything that tools did in a conversation, including before a resume, compression
-or undo."""
+"""`/output` and `/diff` show everything that tools did in a conversation, even before a resume, a compression
+or an undo.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +111,7 @@ async def test_outputs_can_be_opened_after_a_resume_a_compression_and_an_undo(
     assert "  $ echo taken\n" in after(shown, "Took back")
 
 
-async def test_without_calls_it_says_so(typing: Typing) -> None:
+async def test_without_calls_the_command_says_so(typing: Typing) -> None:
     shown = await typing("/output", "hello", "/diff")
     assert "No tool was called yet in this conversation." in shown
     assert "No file was edited in this conversation." in shown
@@ -119,7 +120,7 @@ async def test_without_calls_it_says_so(typing: Typing) -> None:
 async def press(
     db: SessionDB, tmp_path: Path, parts: AgentComponents, steps: Sequence[tuple[str, str]]
 ) -> str:
-    """Press keys one by one, each after the response to the previous one. Return all output."""
+    """Press keys one by one, and wait for the response to each. Return all output."""
     shown = io.StringIO()
     with create_pipe_input() as pipe:
         conversation = open_local_conversation(db, parts, can_ask=True, cwd=tmp_path)
@@ -187,7 +188,7 @@ async def test_diff_shows_every_edit_by_file(typing: Typing, tmp_path: Path) -> 
     assert "git" not in diff
 
 
-async def test_diff_of_a_path_a_name_a_folder_or_what_was_not_edited(typing: Typing, tmp_path: Path) -> None:
+async def test_diff_of_a_path_a_name_a_folder_or_an_unedited_file(typing: Typing, tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     shown = await typing(
         call("write_file", path="sub/b.txt", content="b\n"),
@@ -201,7 +202,7 @@ async def test_diff_of_a_path_a_name_a_folder_or_what_was_not_edited(typing: Typ
     assert "This is a git repository: `git status` and `git diff` show all changes." in told
 
 
-async def test_diff_knows_what_was_before_a_compression_and_what_was_taken_back(
+async def test_diff_includes_edits_before_a_compression_and_undone_edits(
     db: SessionDB, typing: Typing
 ) -> None:
     parts = with_tools()._replace(make_compressor=lambda record, _working: Compressing(record))
@@ -212,7 +213,8 @@ async def test_diff_knows_what_was_before_a_compression_and_what_was_taken_back(
         call("write_file", path="b.txt", content="b\n"),
         "/undo",
         parts=parts,
-        keys=f"{SEEN}y{SEEN}{INTERRUPT}{INTERRUPT}",  # takes back, leaves the file, clears the prompt
+        # undoes the exchange, keeps the file and clears the prompt
+        keys=f"{SEEN}y{SEEN}{INTERRUPT}{INTERRUPT}",
     )
     tip = db.tip("long")
     assert tip is not None
@@ -222,7 +224,7 @@ async def test_diff_knows_what_was_before_a_compression_and_what_was_taken_back(
     assert "2 files, +2 −0" in shown
 
 
-async def test_an_incognito_conversation_tells_its_edits_from_memory(typing: Typing, tmp_path: Path) -> None:
+async def test_the_edits_of_an_incognito_conversation_are_in_memory(typing: Typing, tmp_path: Path) -> None:
     shown = await typing(
         call("write_file", path="a.txt", content="a\n"),
         "/diff",
@@ -269,7 +271,7 @@ async def test_many_edits_are_shown_up_to_a_bound_and_named_beyond_it(typing: Ty
 
 
 @pytest.mark.parametrize("command", ["/output", "/diff"])
-async def test_nothing_of_a_call_can_act_on_the_terminal(typing: Typing, command: str) -> None:
+async def test_a_call_cannot_send_control_sequences_to_the_terminal(typing: Typing, command: str) -> None:
     evil = "x\x1b]0;owned\x07\x1b[2J\u202e\x9b31m"
     shown = await typing(
         call("write_file", path="a\u202e.txt", content=evil),

@@ -1,5 +1,6 @@
-"""If the session of an open conversation is moved to the trash, the conversation continues in a new session,
-and a notice says so."""
+"""The session of an open conversation is moved to the trash. The conversation then continues in a new
+session, and a notice says so.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ async def hear(
     on: Callable[[Event], bool] = lambda _: False,
     then: Callable[[], Any] = lambda: None,
 ) -> list[Event]:
-    """Run one turn and return its events. Call `then` once, at the first event for which `on` returns
+    """Run one turn and return its events. Call `then` once, after the first event for which `on` returns
     True."""
     heard: list[Event] = []
     done = False

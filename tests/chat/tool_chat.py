@@ -1,4 +1,4 @@
-"""A chat with the agent's own tools and a model that calls the requested tools.
+"""A chat with the real tools of the agent and a model that calls the requested tools.
 
 `calls [["TOOL", {"its": "arguments"}], ...]` calls all of these tools at the same time. Other prompts get a
 text answer.
@@ -32,8 +32,7 @@ class CallingModel(EchoModel):
 
 
 def with_tools() -> AgentComponents:
-    """Return components whose tools act without approval. Approvals do not change how tool calls are
-    shown."""
+    """Return components whose tools need no approval. Approvals do not change how tool calls are shown."""
     config_file.change("approvals.mode", "off")
     standard = make_standard_components()
     return PARTS._replace(

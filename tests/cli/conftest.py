@@ -1,4 +1,4 @@
-"""The real command in a separate process, with the home of the test."""
+"""Runs the real command in a separate process, with the home of the test."""
 
 from __future__ import annotations
 

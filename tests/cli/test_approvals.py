@@ -35,7 +35,7 @@ def test_nothing_is_allowed_at_first(hermes: Hermes, home: Path) -> None:
     assert json.loads(hermes("approvals", "list", "--json").stdout) == []
 
 
-def test_the_list_says_what_is_allowed_where(hermes: Hermes, projects: tuple[Path, Path]) -> None:
+def test_the_list_shows_each_approval_with_its_project(hermes: Hermes, projects: tuple[Path, Path]) -> None:
     done = hermes("approvals")
     assert done.returncode == 0
     lines = done.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""`hermes sessions browse` in a real terminal, and by number without a terminal."""
+"""`hermes sessions browse` in a real terminal, and with numbered choices where there is no terminal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def three(db: SessionDB) -> None:
 
 
 @pytest.mark.usefixtures("three")
-def test_without_a_terminal_one_chooses_by_number(hermes: Hermes) -> None:
+def test_without_a_terminal_a_conversation_is_chosen_by_number(hermes: Hermes) -> None:
     result = hermes("sessions", "browse", stdin="2\n")
     lines = result.stdout.splitlines()
     assert lines[0].startswith("1. the newest")
@@ -74,7 +74,7 @@ def test_an_empty_store_has_nothing_to_choose(hermes: Hermes, db: SessionDB) -> 
 
 
 @pytest.mark.usefixtures("three")
-def test_nothing_to_choose_says_what_hides_it(hermes: Hermes, db: SessionDB) -> None:
+def test_an_empty_list_names_the_filters_that_hide_conversations(hermes: Hermes, db: SessionDB) -> None:
     assert hermes("sessions", "browse", "--source", "nobody").stderr == "hermes: No sessions found.\n"
     for name in ("s0", "s1", "s2"):
         db.set_session_archived(name, True)
@@ -211,7 +211,7 @@ def test_emoji_keep_the_columns_of_the_terminal(terminal: Terminal, db: SessionD
 @needs_tmux
 @pytest.mark.usefixtures("three")
 @pytest.mark.parametrize(("key", "said", "code"), [("Escape", "Cancelled.", 1), ("C-c", "interrupted", 130)])
-def test_leaving_gives_the_terminal_back(terminal: Terminal, key: str, said: str, code: int) -> None:
+def test_leaving_restores_the_terminal(terminal: Terminal, key: str, said: str, code: int) -> None:
     terminal.start(80, 24, TERM="xterm-256color")
     terminal.shows("the newest")
     terminal.keys(key)
@@ -232,10 +232,8 @@ def test_a_terminal_that_cannot_draw_gets_numbers(terminal: Terminal) -> None:
 
 @needs_tmux
 @pytest.mark.usefixtures("three")
-def test_without_the_extra_it_says_how_to_get_it_and_takes_numbers(
-    terminal: Terminal, tmp_path: Path
-) -> None:
-    """Textual is hidden from the process, as on a machine where it is not installed."""
+def test_without_the_extra_numbers_are_used_and_a_hint_is_shown(terminal: Terminal, tmp_path: Path) -> None:
+    """Textual is hidden from the process, as if it were not installed."""
     blocker = "import sys\nimport importlib.util as u\nfind = u.find_spec\n"
     blocker += "u.find_spec = lambda name, package=None: None if name == 'textual' else find(name, package)\n"
     (tmp_path / "sitecustomize.py").write_text(blocker)

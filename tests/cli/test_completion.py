@@ -1,5 +1,6 @@
-"""Shell completion: the words that it offers, both to a request as the completion scripts make it and in the
-installed shells."""
+"""Shell completion offers the right words. It is tested with requests in the form of the completion scripts,
+and in the installed shells.
+"""
 
 from __future__ import annotations
 
@@ -55,13 +56,15 @@ def test_ids_and_titles(hermes: Hermes, add_session: AddSession) -> None:
     assert offered(hermes, "sessions", "show", "") == ["garden plans", "20250306_b"]
 
 
-def test_what_was_begun_in_quotes_or_with_escaped_spaces(hermes: Hermes, add_session: AddSession) -> None:
+def test_words_that_begin_with_quotes_or_contain_escaped_spaces(
+    hermes: Hermes, add_session: AddSession
+) -> None:
     add_session("20250305_a", "one", title="garden plans")
     for begun in ("garden\\ p", "'garden p", '"garden p'):
         assert offered(hermes, "sessions", "show", begun) == ["garden plans"]
 
 
-def test_of_the_trash_what_lies_there(hermes: Hermes, add_session: AddSession, db: SessionDB) -> None:
+def test_conversations_in_the_trash(hermes: Hermes, add_session: AddSession, db: SessionDB) -> None:
     add_session("20250305_a", "one", title="garden plans")
     add_session("20250306_b", "two", title="garden party")
     db.trash_session("20250305_a")
@@ -78,7 +81,7 @@ def test_settings_and_their_values(hermes: Hermes) -> None:
     assert offered(hermes, "config", "get", "session_reset.mode", "") == []
 
 
-def test_of_the_store_that_was_named(hermes: Hermes, add_session: AddSession, tmp_path: Path) -> None:
+def test_sessions_of_a_named_store(hermes: Hermes, add_session: AddSession, tmp_path: Path) -> None:
     add_session("20250305_a", "one", title="garden plans")
     with SessionDB(tmp_path / "other.db") as other:
         other.create_session("garage", "cli")
@@ -87,7 +90,7 @@ def test_of_the_store_that_was_named(hermes: Hermes, add_session: AddSession, tm
     assert offered(hermes, "sessions", "show", "--store", str(tmp_path / "none.db"), "gar") == []
 
 
-def test_of_the_store_that_was_named_before_the_command(hermes: Hermes, tmp_path: Path) -> None:
+def test_sessions_of_a_store_that_is_named_before_the_command(hermes: Hermes, tmp_path: Path) -> None:
     with SessionDB(tmp_path / "other.db") as other:
         other.create_session("garage", "cli")
     assert offered(hermes, "--store", str(tmp_path / "other.db"), "sessions", "show", "gar") == ["garage"]
@@ -120,7 +123,7 @@ def command_on_path(tmp_path: Path) -> dict[str, str]:
 def test_bash_completes_what_is_quoted_and_quotes_what_it_completes(
     add_session: AddSession, tmp_path: Path, begun: str, split: list[str], replies: list[str]
 ) -> None:
-    """Bash passes the whole line and its words. It splits words at colons too, so a reply contains only the
+    """Bash passes the whole line and its words. It also splits words at colons, so a reply contains only the
     part after the last colon."""
     for number, title in enumerate(("garden plans", "Re: invoice", "hostile $(reboot)")):
         add_session(f"20250305_{number}", "one", title=title)

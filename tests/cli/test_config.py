@@ -18,8 +18,8 @@ KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
 
 
 def editor(tmp_path: Path, *texts: str) -> str:
-    """Return an editor program that writes the first of these texts at its first start, the second at its
-    second start, and so on."""
+    """Return an editor program. At its first start it writes the first of these texts, at its second start
+    the second, and so on."""
     for number, text in enumerate(texts):
         (tmp_path / f"text{number}").write_text(text)
     script = tmp_path / "editor"
@@ -81,7 +81,7 @@ def test_comments_are_kept(hermes: Hermes, home: Path) -> None:
         (("set", "b a d_API_KEY", "x"), 1, "not a valid variable name"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(
+def test_an_invalid_value_is_reported_in_one_line(
     hermes: Hermes, home: Path, words: tuple[str, ...], code: int, told: str
 ) -> None:
     done = hermes("config", *words)
@@ -114,7 +114,7 @@ def test_the_list_says_where_each_value_comes_from(hermes: Hermes, home: Path) -
     assert "OPENAI_API_KEY" not in rows
 
 
-def test_who_sets_what_the_environment_overrides_is_told(hermes: Hermes) -> None:
+def test_setting_a_value_that_the_environment_overrides_shows_a_notice(hermes: Hermes) -> None:
     done = hermes("config", "set", "model.default", "x", HERMES_MODEL="y")
     assert (done.returncode, done.stderr) == (
         0,
@@ -127,7 +127,7 @@ def test_a_password_in_an_address_is_not_shown(hermes: Hermes) -> None:
     assert "Tr0ub4dor3" not in done.stdout + hermes("config", "list").stdout
 
 
-def test_what_nobody_knows_is_told_once(hermes: Hermes, home: Path) -> None:
+def test_an_unknown_setting_is_reported_once(hermes: Hermes, home: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text("modle:\n  default: x\n")
     assert (
@@ -151,9 +151,7 @@ def test_an_edited_file_is_checked_before_it_takes_effect(hermes: Hermes, home: 
     assert sorted(path.name for path in home.iterdir()) == ["audit.log", "config.yaml"]
 
 
-def test_what_was_written_is_kept_if_it_is_not_edited_again(
-    hermes: Hermes, home: Path, tmp_path: Path
-) -> None:
+def test_an_invalid_edit_is_kept_in_a_file(hermes: Hermes, home: Path, tmp_path: Path) -> None:
     hermes("config", "set", "agent.max_steps", "5")
     before = (home / "config.yaml").read_text()
     done = hermes("config", "edit", EDITOR=editor(tmp_path, "model: [", "model:\n  default: x\n"), VISUAL="")
@@ -175,7 +173,7 @@ def test_without_a_terminal_no_editor_waits_for_keys(hermes: Hermes, home: Path)
     reads_all = [*COMMAND, "config", "edit"]
     named = {**os.environ, "EDITOR": "sh -c 'cat >/dev/null'", "VISUAL": ""}
     with subprocess.Popen(reads_all, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=named) as waiting:
-        assert waiting.wait(60) == 0  # its stdin is still open
+        assert waiting.wait(60) == 0  # the stdin of the editor is still open
 
 
 @pytest.mark.parametrize("program", ["/nowhere/at/all", "false"])
@@ -189,7 +187,7 @@ def test_an_editor_that_fails_changes_nothing(hermes: Hermes, home: Path, progra
 def test_a_resumed_conversation_keeps_the_context_window_it_was_held_with(
     home: Path, hermes: Hermes, model_server: ModelServer
 ) -> None:
-    """The conversation was started with another model, named by HERMES_MODEL, and is resumed without that
+    """The conversation was started with a model that HERMES_MODEL named. It is resumed without that
     variable."""
     model_server.will(*[says("Yes.")] * 6)
     home.mkdir(mode=0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A confirmation in a terminal accepts only keys that were pressed after it was shown."""
+"""A confirmation in a terminal accepts only keys that were pressed after it appeared."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_there(db: SessionDB) -> bool:
     return bool(db.search_sessions())
 
 
-def test_what_was_typed_before_the_question_does_not_answer_it(db: SessionDB) -> None:
+def test_keys_typed_before_the_question_do_not_answer_it(db: SessionDB) -> None:
     with Terminal(DELETE, answers=False, typed_before=f"y{ENTER}yes{ENTER}") as terminal:
         terminal.sees(QUESTION)
         terminal.types(f"y{ENTER}y")
@@ -106,7 +106,7 @@ def test_a_terminal_that_does_not_answer_gets_time_to_show_the_question(db: Sess
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_gives_the_terminal_back(db: SessionDB, number: signal.Signals) -> None:
+def test_a_signal_restores_the_terminal(db: SessionDB, number: signal.Signals) -> None:
     with Terminal(DELETE) as terminal:
         terminal.sees(QUESTION)
         until(lambda: terminal.mode != terminal.before, lambda: "the terminal was never quiet")
@@ -116,7 +116,7 @@ def test_a_signal_gives_the_terminal_back(db: SessionDB, number: signal.Signals)
     assert is_there(db)
 
 
-def test_who_suspends_it_is_asked_again(db: SessionDB) -> None:
+def test_after_a_suspension_the_question_is_asked_again(db: SessionDB) -> None:
     with Terminal(["sh", "-c", f"set -m; {' '.join(DELETE)}; fg; echo end $?"]) as terminal:
         terminal.sees(QUESTION)
         terminal.types("\x1a")
@@ -142,7 +142,7 @@ def test_the_question_is_on_the_terminal_where_stdout_is_a_file(db: SessionDB, t
 @pytest.mark.parametrize(
     ("typed", "code"), [("y\n", 0), ("yes\n", 0), ("y", 0), ("n\n", 1), ("\n", 1), ("", 1)]
 )
-def test_where_stdin_is_no_terminal_a_line_answers(hermes: Hermes, typed: str, code: int) -> None:
+def test_if_stdin_is_not_a_terminal_a_line_answers(hermes: Hermes, typed: str, code: int) -> None:
     assert hermes("sessions", "delete", "mine", stdin=typed).returncode == code
 
 
@@ -152,7 +152,7 @@ def test_a_number_typed_before_the_list_was_shown_chooses_nothing(home: Path) ->
         terminal.is_asked(1)
         terminal.types("2\n")
         terminal.answer()
-        # From now on the terminal reads lines.
+        # from now on, the terminal passes on whole lines
         until(lambda: bool(terminal.mode[3] & termios.ECHO), lambda: "there is no echo")
         terminal.types("7\n")
         terminal.sees("Type a number from 1 to 3.")

@@ -1,4 +1,4 @@
-"""`hermes demo` shows the features within a minute and changes no file of the person."""
+"""`hermes demo` shows the features within a minute. It changes no file of the person."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cli.conftest import COMMAND, Hermes
 from tests.terminal import Terminal
 
 
-def test_it_shows_everything_and_leaves_nothing(hermes: Hermes, home: Path, tmp_path: Path) -> None:
+def test_the_demo_shows_everything_and_leaves_nothing(hermes: Hermes, home: Path, tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     shown = hermes("demo", TMPDIR=str(tmp_path / "tmp"))
     assert (shown.returncode, shown.stderr) == (0, "")
@@ -38,7 +38,7 @@ def test_it_shows_everything_and_leaves_nothing(hermes: Hermes, home: Path, tmp_
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_on_a_terminal_it_waits_between_screens(tmp_path: Path) -> None:
+def test_on_a_terminal_the_demo_waits_between_screens(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     os.environ["TMPDIR"] = str(tmp_path / "tmp")
     try:
@@ -59,10 +59,11 @@ def test_on_a_terminal_it_waits_between_screens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
-def test_a_window_that_is_closed_leaves_nothing(tmp_path: Path, ending: signal.Signals) -> None:
+def test_closing_the_window_leaves_nothing(tmp_path: Path, ending: signal.Signals) -> None:
     (tmp_path / "tmp").mkdir()
     here = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
-    # A signal can interrupt Python's import of a module, which then leaves the open file to the garbage collector.
+    # A signal can interrupt the import of a module. Python then leaves the open file to the garbage
+    # collector.
     command = [COMMAND[0], "-W", "ignore::ResourceWarning", *COMMAND[3:], "demo"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=here) as demo:
         assert demo.stdout is not None
@@ -74,7 +75,7 @@ def test_a_window_that_is_closed_leaves_nothing(tmp_path: Path, ending: signal.S
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_the_home_can_be_kept_and_holds_every_source(hermes: Hermes, tmp_path: Path) -> None:
+def test_the_home_can_be_kept_and_contains_every_source(hermes: Hermes, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     assert hermes("demo", "--keep", str(kept)).returncode == 0
     with SessionDB(kept / "state.db") as db:
@@ -85,6 +86,6 @@ def test_the_home_can_be_kept_and_holds_every_source(hermes: Hermes, tmp_path: P
     assert (again.returncode, again.stderr) == (1, f"hermes: {kept} is not empty\n")
 
 
-def test_the_samples_speak_of_nothing_twice() -> None:
+def test_no_two_samples_have_the_same_title() -> None:
     titles = [sample.title for sample in SAMPLES if sample.title]
     assert len(titles) == len(set(titles))

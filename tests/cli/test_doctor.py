@@ -1,4 +1,4 @@
-"""`hermes doctor` with output for people and with output for programs."""
+"""`hermes doctor`, with its output for people and as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def stored(home: Path) -> Path:
 
 
 @pytest.mark.parametrize("deep", [(), ("--deep",)])
-def test_a_sound_store_is_well(hermes: Hermes, stored: Path, deep: tuple[str, ...]) -> None:
+def test_an_undamaged_store_has_no_problems(hermes: Hermes, stored: Path, deep: tuple[str, ...]) -> None:
     result = hermes("doctor", *deep)
     assert (result.returncode, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
@@ -33,7 +33,7 @@ def test_a_sound_store_is_well(hermes: Hermes, stored: Path, deep: tuple[str, ..
     assert ("all intact" in result.stdout) == bool(deep)
 
 
-def test_what_is_wrong_comes_with_a_command_that_helps(hermes: Hermes, stored: Path) -> None:
+def test_a_problem_is_reported_with_a_command_that_fixes_it(hermes: Hermes, stored: Path) -> None:
     stored.write_bytes(b"")
     result = hermes("doctor")
     assert (result.returncode, result.stderr) == (1, "")
@@ -78,7 +78,7 @@ def test_the_sandbox_of_the_directory_is_named(hermes: Hermes, stored: Path, pro
     assert (finding["level"], finding["what"]) == ("ok", f"Sandbox: {sandbox.describe()}")
 
 
-def test_why_there_is_no_sandbox_is_said(
+def test_the_reason_for_a_missing_sandbox_is_shown(
     hermes: Hermes, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(stored.parent)
@@ -91,15 +91,15 @@ def test_why_there_is_no_sandbox_is_said(
 def test_a_key_file_of_the_settings_counts_as_it_does_for_the_tools(
     hermes: Hermes, stored: Path, project: Path
 ) -> None:
-    """The doctor decides about a sandbox as the tools do. Both hide the paths that the settings name, such as
-    a key file."""
+    """The doctor and the tools decide in the same way whether a sandbox is possible. Both hide the paths that
+    the settings name, such as a key file."""
     assert hermes("config", "set", "store.key_file", str(project)).returncode == 0
     (finding,) = sandbox_findings(hermes)
     assert finding["level"] == "note"
     assert "contains the person's keys" in finding["advice"]
 
 
-def test_that_there_is_no_sandbox_by_setting_is_said(hermes: Hermes, stored: Path) -> None:
+def test_a_sandbox_that_is_turned_off_is_reported(hermes: Hermes, stored: Path) -> None:
     (stored.parent / "config.yaml").write_text("approvals:\n  mode: off\n")
     (finding,) = sandbox_findings(hermes)
     assert finding["what"] == "Sandbox: off, and the agent asks nothing (approvals.mode)"

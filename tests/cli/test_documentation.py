@@ -37,7 +37,7 @@ def test_a_command_is_documented_with_all_its_flags(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SECTIONS)
-def test_what_is_documented_exists(name: str) -> None:
+def test_every_documented_command_exists(name: str) -> None:
     told = set(re.findall(r"`(--[a-z][a-z-]*)", SECTIONS[name]))
     flags = {flag for action in COMMANDS[name]._actions for flag in action.option_strings}
     assert told - flags - {"--all", "--segment"} == set()

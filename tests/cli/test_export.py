@@ -1,4 +1,4 @@
-"""`hermes sessions export`, run as a command."""
+"""`hermes sessions export` as a command in a separate process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.terminal import read_output
 T = 1_780_000_000.0
 SECRET = "sk-ant-api03-" + "Zq7" * 31
 
-# An interrupt during an import leaves a file open, about which the interpreter may warn.
+# An interrupt during an import leaves a file open. The interpreter may warn about it.
 UNWARNED = [word for word in COMMAND if word not in ("-W", "error")]
 
 
@@ -125,7 +125,7 @@ class TestWhat:
         assert hermes("sessions", "export", str(out), "--older-than", str(days)).returncode == 0
         assert ids(out) == ["old"]
 
-    def test_only_what_people_said(self, hermes: Hermes, tmp_path: Path) -> None:
+    def test_only_messages_of_people(self, hermes: Hermes, tmp_path: Path) -> None:
         out = tmp_path / "prompts.jsonl"
         assert (
             hermes(
@@ -142,7 +142,7 @@ class TestWhat:
             assert "hello 2" in result.stdout
             assert "the summary" not in result.stdout
 
-    def test_redact_says_what_it_knows_and_what_it_masked(self, hermes: Hermes, tmp_path: Path) -> None:
+    def test_redact_reports_its_patterns_and_what_it_masked(self, hermes: Hermes, tmp_path: Path) -> None:
         said = {
             "cards": "my password is hunter2, the card is 4539 5787 6362 1486",
             "none": "my password is wrong",
@@ -195,7 +195,7 @@ class TestWhat:
             ["--only", "answers"],
         ],
     )
-    def test_what_makes_no_sense_is_wrong_usage(
+    def test_contradictory_options_are_wrong_usage(
         self, hermes: Hermes, tmp_path: Path, flags: list[str]
     ) -> None:
         out = tmp_path / "x.jsonl"
@@ -203,7 +203,7 @@ class TestWhat:
         assert (result.returncode, result.stdout) == (2, "")
         assert not out.exists()
 
-    def test_who_is_not_there_is_refused(self, hermes: Hermes, tmp_path: Path) -> None:
+    def test_an_unknown_session_is_refused(self, hermes: Hermes, tmp_path: Path) -> None:
         out = tmp_path / "x.jsonl"
         result = hermes("sessions", "export", str(out), "--session-id", "nobody")
         assert (result.returncode, result.stderr) == (1, "hermes: Session 'nobody' not found.\n")
@@ -212,7 +212,7 @@ class TestWhat:
 
 @pytest.mark.usefixtures("stored")
 class TestWhere:
-    def test_stdout_holds_nothing_but_the_export(self, hermes: Hermes) -> None:
+    def test_stdout_contains_only_the_export(self, hermes: Hermes) -> None:
         result = hermes("sessions", "export", "-", "--session-id", "job")
         assert result.stderr == ""
         assert json.loads(result.stdout)["id"] == "job"
@@ -328,7 +328,7 @@ class TestWhere:
         result = hermes("sessions", "export", str(tmp_path / "no" / "x.jsonl"))
         assert (result.returncode, result.stderr) == (1, f"hermes: there is no folder {tmp_path / 'no'}\n")
 
-    def test_a_dry_run_tells_and_writes_nothing(self, hermes: Hermes, tmp_path: Path) -> None:
+    def test_a_dry_run_reports_and_writes_nothing(self, hermes: Hermes, tmp_path: Path) -> None:
         out = tmp_path / "all.jsonl"
         dry = hermes("sessions", "export", str(out), "--dry-run")
         assert dry.returncode == 0
@@ -401,7 +401,7 @@ class TestBrokenOff:
                 time.sleep(0.001)
             child.send_signal(signal.SIGINT)
             said, complained = child.communicate(timeout=30)
-            # The interpreter drops an interrupt that arrives while it cleans up after an import. The export
+            # The interpreter ignores an interrupt that arrives while it cleans up after an import. The export
             # may also have ended before the interrupt.
             if child.returncode != 0 and "Exception ignored in" not in complained:
                 break
@@ -451,7 +451,7 @@ class TestBrokenOff:
         assert out.read_text() == "old"
         assert [path.name for path in out.parent.iterdir()] == ["all.jsonl"]
 
-    def test_a_reader_that_goes_away_is_no_error(self) -> None:
+    def test_a_closed_pipe_is_not_an_error(self) -> None:
         command = " ".join(COMMAND)
         result = subprocess.run(
             ["bash", "-c", f"set -o pipefail; {command} sessions export - | head -c 10"],
@@ -461,7 +461,7 @@ class TestBrokenOff:
         assert (result.returncode, result.stdout, result.stderr) == (0, '{"id":"s24', "")
 
     def test_memory_does_not_grow_with_the_store(self, tmp_path: Path) -> None:
-        program = (  # getrusage starts with the memory of the parent process
+        program = (  # getrusage includes the memory of the parent process
             "import sys; from hermes.cli.main import main; code = main(sys.argv[1:]);"
             "print(code, *[line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')])"
         )
@@ -480,9 +480,9 @@ class TestBrokenOff:
             code, peak = done.stdout.splitlines()[-1].split()
             assert code == "0"
             assert (tmp_path / form).stat().st_size > 25_000_000
-            assert int(peak) < 75_000  # kB: the interpreter and a session of 1 MB in several forms
+            assert int(peak) < 75_000  # in kB: the interpreter, and a session of 1 MB in several forms
 
-    def test_progress_is_shown_on_a_terminal_and_wiped_away(self, tmp_path: Path) -> None:
+    def test_progress_is_shown_on_a_terminal_and_removed(self, tmp_path: Path) -> None:
         ours, theirs = pty.openpty()
         words = ["sessions", "export", str(tmp_path / "x.html")]
         with subprocess.Popen(

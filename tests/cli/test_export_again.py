@@ -1,4 +1,4 @@
-"""`hermes sessions export FILE` if FILE exists: when it is replaced, kept or refused."""
+"""`hermes sessions export FILE` when FILE exists. The file is replaced, kept or refused."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_a_nightly_export_goes_on_backing_up(hermes: Hermes, folder: Path, add_session: AddSession) -> None:
+def test_a_repeated_export_keeps_the_previous_one(
+    hermes: Hermes, folder: Path, add_session: AddSession
+) -> None:
     file = folder / "backup.jsonl"
     for night in range(3):
         add_session(f"night{night}", "said", age=5 - night)
@@ -63,7 +65,7 @@ def test_a_nightly_export_goes_on_backing_up(hermes: Hermes, folder: Path, add_s
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_every_format_is_recognised_also_cut_in_half(
+def test_every_format_is_recognised_even_if_truncated(
     hermes: Hermes, db: SessionDB, folder: Path, kind: str
 ) -> None:
     db.set_session_title("first", "A" * 60)
@@ -88,7 +90,7 @@ def test_a_large_system_prompt_does_not_hide_an_export(hermes: Hermes, db: Sessi
         assert names(folder) == expected
 
 
-def test_an_export_of_the_reference_is_one(hermes: Hermes, folder: Path) -> None:
+def test_an_export_of_the_reference_is_recognised(hermes: Hermes, folder: Path) -> None:
     """The reference writes its exports with `json.dumps`, which puts a space after each comma."""
     fields: dict[str, object] = {
         "id": "x",
@@ -120,13 +122,13 @@ FOREIGN: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
-def test_a_file_of_somebody_else_is_not_ours(folder: Path, content: bytes) -> None:
+def test_other_files_are_not_recognised_as_exports(folder: Path, content: bytes) -> None:
     file = folder / "a.jsonl"
     file.write_bytes(content)
     assert classify_file(file) is FileKind.OTHER
 
 
-def test_a_file_of_somebody_else_needs_force(hermes: Hermes, folder: Path) -> None:
+def test_another_file_is_replaced_only_with_force(hermes: Hermes, folder: Path) -> None:
     file, content = folder / "a.jsonl", FOREIGN["objects"]
     file.write_bytes(content)
     result = export(hermes, folder, ["a.jsonl"])
@@ -166,7 +168,7 @@ def as_notes(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [as_folder, as_link, as_fifo, as_notes])
-def test_what_is_in_the_place_of_the_kept_export_stays(
+def test_a_file_with_the_name_of_the_kept_export_is_not_replaced(
     hermes: Hermes, folder: Path, make: Callable[[Path], None]
 ) -> None:
     taken = folder / "a.jsonl~"
@@ -180,7 +182,7 @@ def test_what_is_in_the_place_of_the_kept_export_stays(
     assert taken.lstat().st_ino == before
 
 
-def test_where_nothing_can_be_kept_nothing_is_replaced(hermes: Hermes, folder: Path) -> None:
+def test_if_the_previous_export_cannot_be_kept_nothing_is_replaced(hermes: Hermes, folder: Path) -> None:
     assert export(hermes, folder, ["a.jsonl"]).returncode == 0
     for number in ["", *range(2, 10)]:
         (folder / f"a.jsonl~{number}").write_text("mine")
@@ -219,7 +221,7 @@ def test_a_full_disk_leaves_the_export_and_the_one_before_and_stops_a_script(
     assert {path.name: (path.stat().st_ino, path.read_bytes()) for path in folder.iterdir()} == before
 
 
-def test_of_several_files_all_are_replaced_or_none(
+def test_several_files_are_all_replaced_or_none(
     hermes: Hermes, db: SessionDB, folder: Path, add_session: AddSession
 ) -> None:
     """The second file does not fit on the disk. The first file, which was already replaced, is restored."""

@@ -1,4 +1,4 @@
-"""The first run asks for a model and never chooses one silently."""
+"""The first run asks the person to choose a model. It never chooses one silently."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.cli.conftest import COMMAND, Hermes
 from tests.terminal import Terminal
 
 
-def test_without_a_terminal_the_product_shows_itself(hermes: Hermes, home: Path) -> None:
+def test_without_a_terminal_the_first_run_shows_the_demo(hermes: Hermes, home: Path) -> None:
     shown = hermes()
     assert shown.returncode == 0
     assert "sample sessions" in shown.stdout
@@ -18,12 +18,12 @@ def test_without_a_terminal_the_product_shows_itself(hermes: Hermes, home: Path)
     assert not (home / "config.yaml").exists()
 
 
-def test_what_is_asked_for_as_json_is_no_demo(hermes: Hermes) -> None:
+def test_json_output_is_not_replaced_by_the_demo(hermes: Hermes) -> None:
     refused = hermes("--json")
     assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", "hermes: --json needs -q\n")
 
 
-def test_who_has_chosen_a_model_is_told_that_a_chat_needs_a_terminal(hermes: Hermes) -> None:
+def test_with_a_model_the_error_says_that_a_chat_needs_a_terminal(hermes: Hermes) -> None:
     hermes("setup", "--offline")
     refused = hermes()
     assert (refused.returncode, refused.stdout) == (1, "")
@@ -31,7 +31,7 @@ def test_who_has_chosen_a_model_is_told_that_a_chat_needs_a_terminal(hermes: Her
 
 
 def in_a_terminal(typed: str, until: str) -> str:
-    """Start `hermes` in a terminal, type `typed` when it asks for a choice, wait for the text `until`, and
+    """Start `hermes` in a terminal. Type `typed` when it asks for a choice. Wait for the text `until` and
     return the output."""
     with Terminal(COMMAND) as terminal:
         terminal.sees("Number [1]")
@@ -41,7 +41,7 @@ def in_a_terminal(typed: str, until: str) -> str:
         return terminal.output
 
 
-def test_in_a_terminal_it_says_what_it_is_what_it_found_and_lets_the_person_choose(home: Path) -> None:
+def test_in_a_terminal_the_person_chooses_from_the_detected_models(home: Path) -> None:
     shown = in_a_terminal("2\n", "/help lists the commands")
     assert "keeps every conversation" in shown
     assert "No model is set up yet. Found here: " in shown
@@ -49,7 +49,7 @@ def test_in_a_terminal_it_says_what_it_is_what_it_found_and_lets_the_person_choo
     assert "default: offline" in (home / "config.yaml").read_text()
 
 
-def test_a_key_that_is_there_is_told_and_not_shown() -> None:
+def test_an_existing_key_is_mentioned_and_not_shown() -> None:
     os.environ["OPENAI_API_KEY"] = "sk-very-secret-value-1234567890"
     try:
         shown = in_a_terminal("2\n", "/help lists the commands")

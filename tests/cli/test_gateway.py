@@ -1,4 +1,4 @@
-"""`hermes gateway`: setup, access, and messages about missing settings."""
+"""`hermes gateway`: its setup, the access of people, and its messages about missing settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECRET = "made-up-" * 4
 
 
 class Platform:
-    """A server that accepts one token, like Telegram or a Matrix homeserver."""
+    """A server that accepts one token, as Telegram and a Matrix homeserver do."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -75,7 +75,7 @@ def platform() -> Iterator[Platform]:
 # ---------------------------------------------------------------- run
 
 
-def test_without_a_platform_it_says_what_to_set(hermes: Hermes) -> None:
+def test_without_a_platform_the_error_names_the_settings(hermes: Hermes) -> None:
     for words in (("gateway",), ("gateway", "--json-logs"), ("gateway", "run", "--verbose")):
         done = hermes(*words)
         assert done.returncode == 1
@@ -83,7 +83,7 @@ def test_without_a_platform_it_says_what_to_set(hermes: Hermes) -> None:
         assert "TELEGRAM_BOT_TOKEN" in done.stderr
 
 
-def test_a_platform_that_lacks_something_is_told_of(hermes: Hermes, home: Path) -> None:
+def test_a_platform_with_a_missing_setting_is_reported(hermes: Hermes, home: Path) -> None:
     config_file.change("platforms.matrix.enabled", True)
     done = hermes("gateway", "run", MATRIX_USER_ID="@bot:m.org")
     assert done.returncode == 1
@@ -91,7 +91,7 @@ def test_a_platform_that_lacks_something_is_told_of(hermes: Hermes, home: Path) 
     assert told in done.stderr
 
 
-def test_settings_that_make_no_sense_are_told_before_anything_starts(hermes: Hermes, home: Path) -> None:
+def test_invalid_settings_are_reported_before_the_start(hermes: Hermes, home: Path) -> None:
     config_file.change("session_reset.mode", "sometimes")
     done = hermes("gateway", API_SERVER_KEY=SECRET)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
@@ -113,9 +113,7 @@ def test_a_second_gateway_of_a_home_is_refused(hermes: Hermes) -> None:
         ({"API_SERVER_KEY": SECRET, "API_SERVER_PORT": "taken"}, "is in use by another program"),
     ],
 )
-def test_where_nothing_can_be_connected_it_does_not_stay(
-    hermes: Hermes, told: dict[str, str], why: str
-) -> None:
+def test_a_gateway_that_cannot_connect_ends(hermes: Hermes, told: dict[str, str], why: str) -> None:
     config_file.change("gateway.health_port", 0)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
@@ -125,7 +123,7 @@ def test_where_nothing_can_be_connected_it_does_not_stay(
     assert why in done.stderr.splitlines()[-1]
 
 
-def test_that_nobody_will_be_answered_and_that_nobody_can_look_is_told_at_the_start(home: Path) -> None:
+def test_the_start_reports_a_missing_model_and_a_busy_health_port(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         config_file.change("gateway.health_port", other.getsockname()[1])
         variables = {**os.environ, "WEBHOOK_SECRET": SECRET, "WEBHOOK_PORT": "0"}
@@ -227,7 +225,7 @@ def test_a_gateway_that_was_killed_does_not_run(hermes: Hermes, home: Path) -> N
     assert json.loads(hermes("gateway", "status", "--json").stdout)["running"] is False
 
 
-def test_a_gateway_on_another_host_is_believed_as_long_as_it_speaks() -> None:
+def test_a_gateway_on_another_host_is_shown_as_running_while_it_reports() -> None:
     write_status(clock.now(), {})
     status = read_status()
     assert status is not None
@@ -237,7 +235,7 @@ def test_a_gateway_on_another_host_is_believed_as_long_as_it_speaks() -> None:
     assert not elsewhere._replace(host=status.host).is_running
 
 
-def test_a_platform_whose_secret_only_the_running_gateway_knows_is_up(hermes: Hermes, home: Path) -> None:
+def test_a_platform_is_up_even_if_only_the_gateway_has_its_secret(hermes: Hermes, home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "config.yaml").write_text("platforms:\n  telegram:\n    home_channel: 1\n")
     write_status(clock.now(), {"telegram": {"state": "up", "since": clock.now()}})
@@ -247,7 +245,7 @@ def test_a_platform_whose_secret_only_the_running_gateway_knows_is_up(hermes: He
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', '{"pid": 1, "since": 1, "platforms": [1]}'])
-def test_a_status_that_makes_no_sense_is_none(hermes: Hermes, home: Path, text: str) -> None:
+def test_an_invalid_status_file_is_ignored(hermes: Hermes, home: Path, text: str) -> None:
     (home / "gateway").mkdir(parents=True)
     (home / "gateway" / NAME).write_text(text)
     assert read_status() is None
@@ -257,7 +255,7 @@ def test_a_status_that_makes_no_sense_is_none(hermes: Hermes, home: Path, text: 
 # ---------------------------------------------------------------- pair
 
 
-def test_a_code_is_made_used_listed_and_taken_back(hermes: Hermes, home: Path) -> None:
+def test_a_pairing_code_is_created_used_listed_and_revoked(hermes: Hermes, home: Path) -> None:
     done = hermes("gateway", "pair", "Telegram", "--owner", "--minutes", "5")
     assert (done.returncode, done.stderr) == (0, "")
     code, how = done.stdout.splitlines()
@@ -288,7 +286,7 @@ def test_a_code_is_made_used_listed_and_taken_back(hermes: Hermes, home: Path) -
         (("--minutes", "nan"), 2, "expected minutes"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(
+def test_an_invalid_argument_is_reported_in_one_line(
     hermes: Hermes, words: tuple[str, ...], code: int, told: str
 ) -> None:
     done = hermes("gateway", "pair", *words)
@@ -352,7 +350,7 @@ def test_matrix_is_set_up_with_a_token_or_a_password(hermes: Hermes, home: Path,
     assert platform.asked[-1] == "/_matrix/client/versions"
 
 
-def test_a_secret_that_nobody_has_is_made_and_not_shown(hermes: Hermes, home: Path) -> None:
+def test_a_missing_secret_is_generated_and_not_shown(hermes: Hermes, home: Path) -> None:
     for name, variable in (("webhook", "WEBHOOK_SECRET"), ("api_server", "API_SERVER_KEY")):
         done = hermes("gateway", "setup", "--platform", name)
         assert (done.returncode, done.stderr) == (0, "")
@@ -374,7 +372,7 @@ def test_a_secret_that_nobody_has_is_made_and_not_shown(hermes: Hermes, home: Pa
         ((), 1, "cancelled; nothing was changed"),
     ],
 )
-def test_what_is_missing_is_told_and_nothing_is_changed(
+def test_a_missing_option_is_reported_and_nothing_is_changed(
     hermes: Hermes, home: Path, words: tuple[str, ...], code: int, told: str
 ) -> None:
     done = hermes("gateway", "setup", *words)
@@ -407,7 +405,7 @@ def test_the_systemd_unit_starts_this_command_in_this_home(hermes: Hermes, tmp_p
 
 
 def _check_unit(text: str, folder: Path, scope: str) -> None:
-    """Check that systemd accepts a unit, if there is a systemd."""
+    """Check that systemd accepts a unit. Without systemd, check nothing."""
     checker = shutil.which("systemd-analyze")
     if checker is not None:
         unit = folder / "hermes-gateway.service"
@@ -534,7 +532,7 @@ def test_a_secret_of_a_platform_goes_to_the_private_file_and_is_shown_nowhere(
     assert said.count("TELEGRAM_BOT_TOKEN") >= 2
 
 
-def test_a_secret_that_no_platform_reads_is_kept_and_told(hermes: Hermes) -> None:
+def test_a_secret_that_no_platform_uses_is_stored_with_a_notice(hermes: Hermes) -> None:
     done = hermes("config", "set", "TELEGRAM_TOKEN", TOKEN)
     told = (
         "telegram does not read TELEGRAM_TOKEN; its secrets are TELEGRAM_BOT_TOKEN, TELEGRAM_WEBHOOK_SECRET"
@@ -546,7 +544,7 @@ def test_a_secret_that_no_platform_reads_is_kept_and_told(hermes: Hermes) -> Non
             assert hermes("config", "set", name, TOKEN).stderr == ""
 
 
-def test_what_the_gateway_does_not_know_is_refused(hermes: Hermes) -> None:
+def test_an_unknown_setting_is_refused(hermes: Hermes) -> None:
     for key, value, told in (
         ("session_reset.mode", "never", "session_reset.mode must be none or idle"),
         (

@@ -1,4 +1,4 @@
-"""`hermes insights`: the documented report at every width, as JSON and as a page."""
+"""`hermes insights` prints the documented report at every width, as JSON and as a page."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ REPORT = {
 
 @pytest.fixture
 def busy(in_zone: Callable[[str], None]) -> Iterator[SessionDB]:
-    """Create three weeks of sessions of two sources and three models, with many tools, a compressed family
-    and unusual names."""
+    """Create sessions of three weeks, from two sources and with three models. They include many tools, a
+    compressed conversation and unusual names."""
     in_zone("UTC")  # a time zone in which every day has 24 hours
     db, now = SessionDB(durability="normal"), time.time()
     for day in range(21):
@@ -111,7 +111,7 @@ def busy(in_zone: Callable[[str], None]) -> Iterator[SessionDB]:
     db.close()
 
 
-def test_one_of_anything_is_not_called_several(hermes: Hermes, db: SessionDB) -> None:
+def test_singular_and_plural_forms(hermes: Hermes, db: SessionDB) -> None:
     assert hermes("insights", "--days", "1").stdout == "  No sessions found in the last 1 day.\n"
     db.create_session("one", "cli")
     db.append_message("one", "user", "hello")
@@ -166,7 +166,7 @@ def test_the_report_has_the_documented_sections_in_their_order(hermes: Hermes, b
     assert "\u202e" not in result.stdout
 
 
-def test_one_local_platform_is_not_worth_a_section(hermes: Hermes, db: SessionDB) -> None:
+def test_a_single_local_platform_has_no_section(hermes: Hermes, db: SessionDB) -> None:
     db.create_session("a", "cli")
     assert "Platforms" not in hermes("insights").stdout
     db.create_session("b", "telegram")
@@ -175,7 +175,7 @@ def test_one_local_platform_is_not_worth_a_section(hermes: Hermes, db: SessionDB
 
 
 @pytest.mark.parametrize("width", [60, 61, 79, 100, 120, 200])
-def test_it_fits_a_terminal_of_any_width_from_60(busy: SessionDB, width: int) -> None:
+def test_the_report_fits_a_terminal_of_any_width_from_60(busy: SessionDB, width: int) -> None:
     told = seen_on_a_terminal(width, "insights")
     assert "\x1b[1mOverview\x1b[0m" in told
     plain = re.sub(r"\x1b\[[\d;]*m", "", told)
@@ -188,13 +188,14 @@ def test_it_fits_a_terminal_of_any_width_from_60(busy: SessionDB, width: int) ->
 
 
 @given(st.integers(1, 10**9))
-def test_however_much_there_was_it_fits_60_columns(times: int) -> None:
+def test_large_numbers_fit_60_columns(times: int) -> None:
     told = list(format_report(multiplied(REPORT, times), 60))
     assert max(columns_taken(line) for line in told) <= 60
 
 
 def multiplied(value: Any, times: int) -> Any:
-    """Return a copy of a report with numbers multiplied by `times` and longer texts. Times are kept."""
+    """Return a copy of a report in which numbers are multiplied by `times` and texts are longer. Times are
+    not changed."""
     if isinstance(value, dict):
         kept = {"date_range_start", "date_range_end", "last_used_at", "hour", "percentage", "days"}
         return {
@@ -290,7 +291,7 @@ def test_a_page_goes_to_stdout_whatever_its_encoding_is(hermes: Hermes, busy: Se
 
 
 @pytest.mark.parametrize("place", [".", "no/such/folder/x.html"])
-def test_a_place_that_takes_no_file_is_refused(
+def test_a_path_that_cannot_be_written_is_refused(
     hermes: Hermes, busy: SessionDB, tmp_path: Path, place: str
 ) -> None:
     result = hermes("insights", "--html", str(tmp_path / place))

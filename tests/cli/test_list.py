@@ -40,7 +40,7 @@ def columns_taken(text: str) -> int:
     )
 
 
-def test_no_sessions_is_said_and_is_no_error(hermes: Hermes, db: SessionDB) -> None:
+def test_no_sessions_is_not_an_error(hermes: Hermes, db: SessionDB) -> None:
     result = hermes("sessions", "list")
     assert (result.returncode, result.stdout, result.stderr) == (0, "No sessions found.\n", "")
 
@@ -64,8 +64,8 @@ def test_with_a_title_among_them_titles_are_shown(hermes: Hermes, add_session: A
 def test_the_previews_of_the_documents_are_not_cut_where_there_is_room(
     hermes: Hermes, add_session: AddSession, width: int | None, title: str | None, text: str
 ) -> None:
-    """A preview has 39 columns, as in the documented sample. In a narrow terminal it is cut so that the whole
-    id fits beside it."""
+    """A preview has 39 columns, as in the documented example. A narrow terminal gets a shorter preview, so
+    that the whole id fits beside it."""
     add_session("20250305_091523_a1b2c3d4", text, title=title or "", age=2 * HOUR)
     add_session("20250303_101500_f1e2d3c4", SHORT, age=3 * DAY + HOUR)
     if width is None:
@@ -139,7 +139,7 @@ def test_limit_and_source_choose_rows(hermes: Hermes, add_session: AddSession) -
     assert [row.split()[-1] for row in only] == ["s00", "s05", "s10", "s15", "s20"]
 
 
-def test_what_ran_without_a_person_is_hidden_counted_and_shown_when_asked(
+def test_sessions_without_a_person_are_hidden_counted_and_shown_on_request(
     hermes: Hermes, add_session: AddSession
 ) -> None:
     add_session("mine", "hello")
@@ -185,7 +185,7 @@ def test_on_a_terminal_nothing_is_wider_than_it_and_the_rule_is_as_long_as_the_t
     assert " ".join(shown[-2:]).strip().endswith("1 batch, 1 cron, 1 tool hidden · --all")
 
 
-def test_nothing_stored_can_drive_the_terminal(hermes: Hermes, add_session: AddSession) -> None:
+def test_stored_text_cannot_send_control_sequences(hermes: Hermes, add_session: AddSession) -> None:
     attack = "before\x1b[2J\x1b]0;owned\x07\x9b31m\rafter\nline\u202egnp\x00\u2028end"
     add_session("attack", attack, title="calm title")
     result = hermes("sessions", "list")
@@ -216,7 +216,7 @@ def test_a_terminal_without_unicode_still_gets_its_list(hermes: Hermes, add_sess
 
 
 @pytest.mark.parametrize("words", [("sessions", "list"), ("sessions", "list", "--json"), ("--help",)])
-def test_a_reader_that_goes_away_is_no_error(add_session: AddSession, words: tuple[str, ...]) -> None:
+def test_a_closed_pipe_is_not_an_error(add_session: AddSession, words: tuple[str, ...]) -> None:
     for number in range(5):
         add_session(f"s{number}", "hello")
     reading, writing = os.pipe()
@@ -237,7 +237,7 @@ def test_output_that_cannot_be_written_is_one_line_and_exit_1(db: SessionDB) -> 
     assert done.stderr.count(b"\n") == 1
 
 
-def test_the_list_starts_light(add_session: AddSession) -> None:
+def test_the_list_imports_few_modules(add_session: AddSession) -> None:
     add_session("one", "hello", title="hello")
     program = (
         "import sys; from hermes.cli.main import main; code = main(['sessions', 'list']); "
@@ -264,7 +264,7 @@ def test_pins_tags_and_pages_choose(hermes: Hermes, add_session: AddSession, db:
     assert hermes("sessions", "list", "--offset", "-1").returncode == 2
 
 
-def test_what_cannot_match_is_said(hermes: Hermes, add_session: AddSession) -> None:
+def test_a_filter_that_matches_nothing_is_reported(hermes: Hermes, add_session: AddSession) -> None:
     add_session("one", "hello", source="homemade")
     never = hermes("sessions", "list", "--since", "today", "--until", "2020")
     assert (never.returncode, never.stderr) == (2, "hermes: --since today begins after --until 2020 ends\n")
@@ -313,7 +313,7 @@ def test_json_prints_only_the_named_fields_and_times_as_iso_8601(
         (["--", "--json", "title"], None, ["--json", "title"]),
     ],
 )
-def test_a_word_after_json_is_a_field_only_where_it_is_no_query(
+def test_a_word_after_json_is_a_field_unless_it_can_be_a_query(
     words: list[str], fields: tuple[str, ...] | None, query: list[str]
 ) -> None:
     parsed = make_parser(["search"]).parse_args(["search", *words])
@@ -328,7 +328,7 @@ def test_a_workspace_that_no_conversation_has_is_reported(hermes: Hermes, add_se
     assert result.stderr == "hermes: no conversation has the workspace 'nowhere'\n"
 
 
-def test_a_name_that_is_no_folder_does_not_mean_the_repository_around(
+def test_a_name_that_is_not_a_folder_does_not_mean_the_current_repository(
     hermes: Hermes, db: SessionDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = tmp_path / "ours"

@@ -1,4 +1,4 @@
-"""The command itself: help, version, exit codes, one-line errors."""
+"""The `hermes` command itself: its help, its version, exit codes and one-line errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def one_complaint(stderr: str) -> str:
     return stderr
 
 
-def test_it_shows_its_help(hermes: Hermes) -> None:
+def test_the_command_shows_its_help(hermes: Hermes) -> None:
     result = hermes("--help")
     assert result.returncode == 0
     assert "usage: hermes" in result.stdout
@@ -40,7 +40,7 @@ def test_the_help_begins_with_the_chat(hermes: Hermes) -> None:
     assert places[-1] < told.index("\ncommands:")
 
 
-def test_it_is_the_command_of_its_interpreter_too(hermes: Hermes, db: SessionDB) -> None:
+def test_the_command_runs_as_a_python_module(hermes: Hermes, db: SessionDB) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "hermes", "sessions", "list"],
         capture_output=True,
@@ -58,7 +58,7 @@ def test_a_group_alone_shows_its_help(hermes: Hermes) -> None:
         assert command in result.stdout
 
 
-def test_it_says_its_version_in_one_voice(hermes: Hermes) -> None:
+def test_the_version_is_the_same_everywhere(hermes: Hermes) -> None:
     result = hermes("--version")
     assert result.returncode == 0
     assert result.stdout == f"hermes {package.__version__}\n"
@@ -107,10 +107,10 @@ NOT_DONE = {
 
 
 @pytest.mark.parametrize("words", NOT_DONE.values(), ids=NOT_DONE)
-def test_why_something_was_not_done_is_one_line_on_stderr(
+def test_the_reason_for_a_failure_is_one_line_on_stderr(
     hermes: Hermes, add_session: AddSession, db: SessionDB, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """Only the reason is printed on stderr. Earlier output, such as a question, is on stdout."""
+    """Only the reason is on stderr. Other output, such as a question, is on stdout."""
     add_session("one", "hello", age=10)
     db.end_session("one", "cli_close")
     add_session("gone", "bye")
@@ -128,15 +128,13 @@ def test_why_something_was_not_done_is_one_line_on_stderr(
     assert "No sessions found" not in result.stdout
 
 
-def test_a_complaint_names_the_help_that_helps_and_the_command_that_was_meant(hermes: Hermes) -> None:
+def test_a_usage_error_names_the_help_and_the_intended_command(hermes: Hermes) -> None:
     assert "see 'hermes sessions list --help'" in hermes("sessions", "list", "--no-such-option").stderr
     assert "there is no command 'lst'; did you mean 'list'?" in hermes("sessions", "lst").stderr
 
 
 @pytest.mark.parametrize("stream", ["<&-", ">&-", "2>&-"])
-def test_a_stream_that_is_closed_is_nobody_listening(
-    stream: str, add_session: AddSession, db: SessionDB
-) -> None:
+def test_a_closed_stream_is_ignored(stream: str, add_session: AddSession, db: SessionDB) -> None:
     add_session("one", "hello")
     ask = shlex.join([*COMMAND, "sessions", "delete", "one"])
     done = subprocess.run(["sh", "-c", f"{ask} {stream}"], input=b"n\n", capture_output=True, timeout=60)
@@ -159,7 +157,7 @@ sys.exit(start())"""
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"hermes: interrupted\n")
 
 
-def test_a_store_that_was_named_and_is_not_there_is_not_made(hermes: Hermes, tmp_path: Path) -> None:
+def test_a_missing_named_store_is_not_created(hermes: Hermes, tmp_path: Path) -> None:
     missing = tmp_path / "typo.db"
     result = hermes("sessions", "list", "--store", str(missing))
     assert (result.returncode, result.stderr) == (1, f"hermes: there is no store at {missing}\n")
@@ -205,7 +203,7 @@ def test_in_a_home_that_does_not_exist_nothing_is_created(
     assert not mistyped.exists()
 
 
-def test_a_home_without_a_store_is_no_mistyped_home(hermes: Hermes, home: Path) -> None:
+def test_a_home_without_a_store_is_not_reported_as_mistyped(hermes: Hermes, home: Path) -> None:
     assert hermes("setup", "--offline").returncode == 0
     result = hermes("sessions", "list")
     assert result.returncode == 1
@@ -264,7 +262,7 @@ def test_a_command_without_a_store_takes_none(hermes: Hermes) -> None:
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv here")
-def test_what_cannot_be_written_can_be_read(
+def test_a_store_without_write_permission_can_be_read(
     add_session: AddSession, db: SessionDB, home: Path, tmp_path: Path
 ) -> None:
     """Root can write to any file, so the test first drops its privileges."""

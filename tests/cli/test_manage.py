@@ -1,4 +1,6 @@
-"""Management of conversations: rename, pin, archive, delete, restore, prune, thin, scrub, statistics."""
+"""Commands that manage conversations: rename, pin, archive, delete, restore, prune, thin, scrub and
+statistics.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def test_rename_takes_unquoted_words_and_every_way_to_name_a_session(
     assert db.get_session_title("20250305_091523_a1b2c3d4") == "done"
 
 
-def test_rename_says_what_was_stored_and_refuses_what_is_taken_too_long_or_empty(
+def test_rename_reports_the_title_and_refuses_invalid_ones(
     hermes: Hermes, add_session: AddSession, db: SessionDB
 ) -> None:
     add_session("one", "hello", title="taken")
@@ -53,7 +55,7 @@ def test_rename_says_what_was_stored_and_refuses_what_is_taken_too_long_or_empty
 # ---------------------------------------------------------------- pin, archive
 
 
-def test_pinned_is_spared_and_archived_is_put_away_and_counted(
+def test_pinned_conversations_are_kept_and_archived_ones_hidden_and_counted(
     hermes: Hermes, add_session: AddSession, db: SessionDB
 ) -> None:
     add_session("kept", "hello", age=200 * DAY)
@@ -70,7 +72,7 @@ def test_pinned_is_spared_and_archived_is_put_away_and_counted(
     assert "Pruned 1 session." in hermes("sessions", "prune", "--yes").stdout
 
 
-def test_of_several_names_one_that_is_wrong_changes_nothing(hermes: Hermes, add_session: AddSession) -> None:
+def test_one_wrong_name_of_several_changes_nothing(hermes: Hermes, add_session: AddSession) -> None:
     add_session("one", "hello")
     assert hermes("sessions", "archive", "one", "nobody").returncode == 1
     assert listed(hermes) == {"one"}
@@ -96,7 +98,7 @@ def test_delete_asks_and_only_yes_deletes(hermes: Hermes, add_session: AddSessio
     assert listed(hermes, "--all") == set()
 
 
-def test_without_asking_a_part_of_a_title_names_nothing(hermes: Hermes, add_session: AddSession) -> None:
+def test_without_a_question_only_a_full_title_is_accepted(hermes: Hermes, add_session: AddSession) -> None:
     """With `--yes`, only a full title is accepted. If a part of a title were enough, a second run of the same
     command could delete another conversation."""
     add_session("mine", "hello", title="plan")
@@ -112,9 +114,7 @@ def test_without_asking_a_part_of_a_title_names_nothing(hermes: Hermes, add_sess
     assert "In the trash: 2 sessions" in hermes("sessions", "stats").stdout
 
 
-def test_what_is_in_the_trash_is_not_found_but_said_to_be_there(
-    hermes: Hermes, add_session: AddSession
-) -> None:
+def test_a_trashed_conversation_is_reported_as_trashed(hermes: Hermes, add_session: AddSession) -> None:
     add_session("mine", "hello", title="my plan")
     hermes("sessions", "delete", "mine", "--yes")
     for words in (
@@ -162,7 +162,7 @@ def test_the_trash_fits_the_terminal(add_session: AddSession, db: SessionDB, wid
     assert {len(line) for line in shown[1:]} == {width}
 
 
-def test_the_whole_conversation_goes_unless_a_segment_is_meant(
+def test_the_whole_conversation_is_deleted_unless_a_segment_is_requested(
     hermes: Hermes, add_session: AddSession, db: SessionDB
 ) -> None:
     for name in ("a", "b"):
@@ -191,7 +191,7 @@ def test_a_segment_that_is_named_by_its_title_is_the_one_with_that_title(
     assert [row["id"] for row in db.list_trash()] == ["s2"]
 
 
-def test_delete_says_what_goes_and_each_of_its_names_brings_it_back(
+def test_delete_reports_its_effect_and_each_name_restores_it(
     hermes: Hermes, add_session: AddSession, db: SessionDB
 ) -> None:
     continued(add_session, db)
@@ -244,7 +244,9 @@ def test_ctrl_c_at_the_question_changes_nothing_and_is_exit_130(
 # ---------------------------------------------------------------- prune, thin
 
 
-def test_prune_shows_what_goes_before_it_asks(hermes: Hermes, add_session: AddSession, db: SessionDB) -> None:
+def test_prune_lists_conversations_before_it_asks(
+    hermes: Hermes, add_session: AddSession, db: SessionDB
+) -> None:
     for number, age in enumerate((100, 200, 300)):
         add_session(f"old{number}", "x" * 1000, age=age * DAY)
         db.end_session(f"old{number}", "cli_close")
@@ -308,7 +310,7 @@ def test_prune_knows_workspaces(hermes: Hermes, db: SessionDB, tmp_path: Path) -
     assert listed(hermes) == {"there"}
 
 
-def test_thin_cuts_old_tool_output_and_nothing_that_people_wrote(
+def test_thin_removes_old_tool_output_and_no_text_of_people(
     hermes: Hermes, add_session: AddSession, db: SessionDB
 ) -> None:
     add_session("old", "u" * 50_000, age=200 * DAY)
@@ -368,7 +370,7 @@ def test_stats_begin_with_the_documented_lines(
     assert made["last_write"]["session_id"] == "one"
 
 
-def test_stats_of_nothing(hermes: Hermes, db: SessionDB) -> None:
+def test_stats_of_an_empty_store(hermes: Hermes, db: SessionDB) -> None:
     lines = hermes("sessions", "stats").stdout.splitlines()
     assert lines[:2] == ["Total sessions: 0", "Total messages: 0"]
 

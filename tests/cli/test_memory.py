@@ -1,4 +1,4 @@
-"""`hermes memory` and `hermes skills` show and edit files, with a real editor program."""
+"""`hermes memory` and `hermes skills` show and edit files. The tests use a real editor program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cli.conftest import Hermes
 
 
 def editor(tmp_path: Path, script: str) -> dict[str, str]:
-    """Return environment variables that set an editor. It runs `script` on the edited file, `$1`."""
+    """Return environment variables that set an editor. The editor runs `script` on the edited file, `$1`."""
     program = tmp_path / "editor.sh"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o700)
@@ -77,7 +77,7 @@ def test_skills_are_listed_shown_and_edited(hermes: Hermes, home: Path, tmp_path
     assert "Tag it." in hermes("skills", "show", "release").stdout
 
 
-def test_those_of_a_person_of_the_gateway(hermes: Hermes) -> None:
+def test_the_memory_and_skills_of_a_person_on_a_platform(hermes: Hermes) -> None:
     folder = make_person_folder("someone")
     Memory(folder / "memories").add("memory", "Meets on Mondays.")
     Skills(folder / "skills").create("greet", "How to greet", "Wave.")
@@ -95,7 +95,7 @@ def test_those_of_a_person_of_the_gateway(hermes: Hermes) -> None:
         (("memory", "edit", "user"), "no editor is set, and the default (vi) needs a terminal"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(hermes: Hermes, words: tuple[str, ...], why: str) -> None:
+def test_an_error_is_one_line(hermes: Hermes, words: tuple[str, ...], why: str) -> None:
     done = hermes(*words, EDITOR="", VISUAL="")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert why in done.stderr

@@ -1,4 +1,4 @@
-"""`hermes sessions rebuild` creates a store from the transcripts alone, in a new file, and changes nothing else."""
+"""`hermes sessions rebuild` creates a new store from the transcripts alone. It changes no other file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mirrored(home: Path, db: SessionDB) -> dict[str, str]:
     return chats
 
 
-def test_a_lost_store_comes_back_with_people_and_chats(
+def test_a_lost_store_is_rebuilt_with_people_and_chats(
     hermes: Hermes, home: Path, db: SessionDB, mirrored: dict[str, str]
 ) -> None:
     before, said = everything(db), contexts(db)
@@ -52,7 +52,7 @@ def test_a_lost_store_comes_back_with_people_and_chats(
         assert again.scoped(ANN).find_live_session("agent:main:telegram:dm:42")
 
 
-def test_it_never_overwrites_and_a_dry_run_makes_nothing(
+def test_no_file_is_overwritten_and_a_dry_run_creates_nothing(
     hermes: Hermes, home: Path, mirrored: dict[str, str]
 ) -> None:
     before = sorted(file.name for file in home.iterdir())
@@ -63,14 +63,14 @@ def test_it_never_overwrites_and_a_dry_run_makes_nothing(
     assert "exists" in taken.stderr
 
 
-def test_it_says_from_what(hermes: Hermes, home: Path) -> None:
+def test_the_output_names_the_source_files(hermes: Hermes, home: Path) -> None:
     assert hermes("sessions", "rebuild").returncode == 2
     none = hermes(*REBUILD)
     assert (none.returncode, "no transcripts" in none.stderr) == (1, True)
     assert not home.exists() or not list(home.glob("*.rebuilt.db"))
 
 
-def test_lines_that_cannot_be_read_are_told_and_cost_no_others(
+def test_unreadable_lines_are_reported_and_do_not_affect_others(
     hermes: Hermes, home: Path, mirrored: dict[str, str]
 ) -> None:
     chat = next(iter(mirrored.values()))
@@ -85,7 +85,7 @@ def test_lines_that_cannot_be_read_are_told_and_cost_no_others(
         assert everything(again) == everything(first)
 
 
-def test_transcripts_of_the_reference_are_taken(hermes: Hermes, home: Path, tmp_path: Path) -> None:
+def test_transcripts_of_the_reference_are_accepted(hermes: Hermes, home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     folder.mkdir()
     said = [
@@ -122,7 +122,7 @@ def test_transcripts_of_the_reference_are_taken(hermes: Hermes, home: Path, tmp_
         assert len(db.get_messages("e5f6a7b8")) == 1
 
 
-def test_what_was_deleted_or_thrown_away_is_left_out_and_counted(
+def test_deleted_and_trashed_sessions_are_left_out_and_counted(
     hermes: Hermes, home: Path, db: SessionDB, mirrored: dict[str, str]
 ) -> None:
     first, second = mirrored.values()

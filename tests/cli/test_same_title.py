@@ -1,5 +1,6 @@
-"""If several people use the same title, it is ambiguous on the local command line. The command lists all
-matches and does nothing else."""
+"""A title that several people use is ambiguous on the local command line. The command then lists all matches
+and does nothing else.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def test_an_id_or_the_beginning_of_one_is_not_ambiguous(db: SessionDB, hermes: H
     assert "said by me" in hermes("sessions", "show", "locally").stdout
 
 
-def test_the_only_one_with_a_title_is_meant_whoever_has_it(db: SessionDB, hermes: Hermes) -> None:
+def test_a_unique_title_is_accepted_for_any_owner(db: SessionDB, hermes: Hermes) -> None:
     add_session(db, ANN, "hers")
     assert "said by telegram" in hermes("sessions", "show", "hers").stdout
 
@@ -91,7 +92,7 @@ def test_two_others_with_the_same_title_are_listed(db: SessionDB, hermes: Hermes
     assert db.session_count() == 2
 
 
-def test_continuing_means_the_local_owners(db: SessionDB, three: dict[str, str]) -> None:
+def test_continuing_prefers_the_conversation_of_the_local_owner(db: SessionDB, three: dict[str, str]) -> None:
     assert find_conversation(db, "trip", lambda: None, preferred_owner="").id == "local"
     assert find_conversation(db, "tri", lambda: None, preferred_owner="").id == "local"
     assert find_conversation(db, "trip", lambda: None).id is None
@@ -100,7 +101,7 @@ def test_continuing_means_the_local_owners(db: SessionDB, three: dict[str, str])
     assert find_conversation(db, "trip", lambda: None, preferred_owner="").id is None
 
 
-def test_continue_on_the_command_line_means_the_local_owners(
+def test_continue_on_the_command_line_prefers_the_local_owner(
     db: SessionDB, hermes: Hermes, three: dict[str, str], tmp_path: Path
 ) -> None:
     done = hermes("-c", "trip", "-q", "hello", HERMES_MODEL="nothing-here")
@@ -112,7 +113,7 @@ def test_continue_on_the_command_line_means_the_local_owners(
     assert db.message_count(three["ann"]) == db.message_count(three["room"]) == 1
 
 
-def test_continuing_the_last_one_passes_over_what_was_given_to_somebody(db: SessionDB) -> None:
+def test_continuing_the_last_conversation_skips_those_of_other_people(db: SessionDB) -> None:
     add_session(db, None, "mine", "mine")
     add_session(db, None, "given", "given")
     db.adopt_conversation("given", ANN.owners[0])

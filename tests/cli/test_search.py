@@ -1,4 +1,6 @@
-"""`hermes sessions search`: the right conversation first, with its match, and a notice about hidden results."""
+"""`hermes sessions search` lists the right conversation first, with its match and a notice about hidden
+results.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def found(hermes: Hermes, *words: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("kept")
-def test_conversations_with_all_words_come_first_and_those_near_are_told_apart(hermes: Hermes) -> None:
+def test_exact_matches_come_first_and_approximate_ones_are_marked(hermes: Hermes) -> None:
     result = hermes("sessions", "search", "retry", "budget")
     assert result.returncode == 0
     lines = result.stdout.splitlines()
@@ -47,7 +49,7 @@ def test_conversations_with_all_words_come_first_and_those_near_are_told_apart(h
 
 
 @pytest.mark.usefixtures("kept")
-def test_all_shows_what_is_hidden_and_a_source_shows_its_own(hermes: Hermes) -> None:
+def test_all_shows_hidden_conversations_and_a_source_shows_its_own(hermes: Hermes) -> None:
     assert {"nightly", "away", "plans"} <= set(found(hermes, "retry", "budget", "--all"))
     assert found(hermes, "retry", "--source", "cron") == ["nightly"]
     assert found(hermes, "source:cron", "retry") == ["nightly"]
@@ -68,17 +70,17 @@ def test_all_shows_what_is_hidden_and_a_source_shows_its_own(hermes: Hermes) -> 
         ("*ggest* OR *tomorr*", ["split"]),
     ],
 )
-def test_what_was_typed_is_what_is_searched(hermes: Hermes, query: str, expected: list[str]) -> None:
+def test_the_query_is_searched_as_typed(hermes: Hermes, query: str, expected: list[str]) -> None:
     assert found(hermes, query) == expected
 
 
 @pytest.mark.usefixtures("kept")
-def test_a_title_finds_its_conversation_though_nobody_said_it(hermes: Hermes) -> None:
+def test_a_title_finds_its_conversation_without_a_matching_message(hermes: Hermes) -> None:
     assert found(hermes, "two", "words") == ["split"]
 
 
 @pytest.mark.usefixtures("kept")
-def test_where_nothing_matches_the_nearest_are_offered_and_called_so(hermes: Hermes) -> None:
+def test_without_a_match_approximate_results_are_marked(hermes: Hermes) -> None:
     result = hermes("search", '"budget retry"')
     assert result.returncode == 0
     assert result.stdout.startswith("Nothing matches exactly; the nearest are:")
@@ -88,13 +90,13 @@ def test_where_nothing_matches_the_nearest_are_offered_and_called_so(hermes: Her
 
 
 @pytest.mark.usefixtures("kept")
-def test_a_question_is_answered_without_excuses(hermes: Hermes) -> None:
+def test_a_question_gets_results_without_a_notice(hermes: Hermes) -> None:
     shown = hermes("search", "what", "did", "we", "decide", "about", "the", "retry", "budget?").stdout
     assert shown.startswith("Retry plans")
     assert "exactly" not in shown
 
 
-def test_nothing_found_is_said_and_is_exit_1(hermes: Hermes, add_session: AddSession) -> None:
+def test_no_result_is_reported_with_exit_1(hermes: Hermes, add_session: AddSession) -> None:
     add_session("one", "hello")
     result = hermes("sessions", "search", "zebra")
     assert (result.returncode, result.stdout, result.stderr) == (1, "", "hermes: No sessions found.\n")
@@ -111,7 +113,7 @@ def test_times_as_flags(hermes: Hermes) -> None:
     assert "--since does not understand 'the other day'" in wrong.stderr
 
 
-def test_that_there_are_more_is_said(hermes: Hermes, add_session: AddSession) -> None:
+def test_further_results_are_reported(hermes: Hermes, add_session: AddSession) -> None:
     for number in range(3):
         add_session(f"s{number}", "needle")
     assert "showing 2, there are more · --limit\n" in hermes("search", "needle", "--limit", "2").stdout
@@ -152,12 +154,12 @@ def test_a_long_title_leaves_room_for_the_id(add_session: AddSession) -> None:
     assert len(shown[0]) == 60
 
 
-def test_what_looks_like_a_field_and_is_none_is_told(hermes: Hermes, add_session: AddSession) -> None:
+def test_an_unknown_field_is_reported(hermes: Hermes, add_session: AddSession) -> None:
     add_session("one", "the colour:red of it")
     assert "searched for 'colour:red' as text" in hermes("search", "colour:red").stdout
 
 
-def test_snippets_cannot_drive_the_terminal(hermes: Hermes, add_session: AddSession) -> None:
+def test_snippets_have_no_control_sequences(hermes: Hermes, add_session: AddSession) -> None:
     add_session("attack", "needle \x1b[2J\x1b]0;owned\x07 \u202egnp\nforged line", title="calm")
     shown = hermes("search", "needle").stdout
     assert not set(shown) & set("\x1b\x07\u202e")

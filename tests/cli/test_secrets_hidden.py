@@ -1,5 +1,6 @@
-"""No command prints a key. Every secret setting contains a canary text, and every command that shows settings
-is run."""
+"""No command prints a key. Each secret setting contains a unique canary text. Every command that shows
+settings is run, and its output is searched for the canaries.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +56,8 @@ COMMANDS = (
 
 
 def write_canaries(home: Path, where: str) -> None:
-    """Write a canary into every secret of every platform and provider, in config.yaml or .env, and into
-    nested settings."""
+    """Write a canary into every secret setting of every platform and provider, in `config.yaml` or `.env`,
+    and into nested settings."""
     platforms = {
         name: {
             option: f"{CANARY}-{name}-{option}"
@@ -94,7 +95,7 @@ def test_no_command_prints_a_key(hermes: Hermes, home: Path, where: str) -> None
     assert any(row["key"] == "platforms.api-server.keys" for row in listed)
 
 
-def test_a_name_in_place_of_a_key_is_shown_and_not_what_it_stands_for(hermes: Hermes, home: Path) -> None:
+def test_the_name_of_a_variable_is_shown_and_its_value_is_not(hermes: Hermes, home: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text(
         "platforms:\n  api-server: {keys: {ann: '${ANNS}'}}\n  telegram: {proxy: '${PROXY}', bot_token: '${TOKEN}'}\n"
@@ -173,7 +174,7 @@ def test_keys_in_a_file_that_others_can_read_make_it_private_with_a_line(hermes:
     file.write_text("agent: {max_steps: 9}\n")
     file.chmod(0o644)
     assert hermes("config", "list").stderr == ""
-    assert file.stat().st_mode & 0o777 == 0o644  # no secrets in it
+    assert file.stat().st_mode & 0o777 == 0o644  # this file contains no secrets
     file.write_text("platforms: {api-server: {keys: {ann: " + CANARY + "}}}\n")
     told = hermes("config", "get", "agent.max_steps").stderr
     assert told == f"hermes: others could read the keys in {file}; it is private now\n"
@@ -214,7 +215,7 @@ def test_names_of_secrets(name: str, secret: bool) -> None:
     assert is_secret_name(name) is secret
 
 
-def test_what_is_harmless_stays_as_it_is() -> None:
+def test_harmless_text_is_not_changed() -> None:
     values = {"base_url": "http://127.0.0.1:1/v1", "enabled": True, "port": 8, "list": ["a", 1], "none": None}
     assert redact_setting("platforms.telegram", values) == values
     assert redact_text("https://me:pass@host/a?b=c") == "https://…@host/a?…"

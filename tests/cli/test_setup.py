@@ -1,4 +1,4 @@
-"""`hermes setup` detects available models, tests the choice, and stores working settings."""
+"""`hermes setup` detects the available models, tests the chosen one and stores working settings."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ def host(server: ModelServer) -> str:
     return server.base_url.removeprefix("http://").removesuffix("/v1")
 
 
-def test_a_server_on_this_machine_is_found_chosen_and_tried(
-    hermes: Hermes, model_server: ModelServer
-) -> None:
+def test_a_local_server_is_detected_chosen_and_tested(hermes: Hermes, model_server: ModelServer) -> None:
     model_server.will(says("OK"))
     done = hermes("setup", stdin="1\n2\n", OLLAMA_HOST=host(model_server))
     assert (done.returncode, done.stderr) == (0, "")
@@ -92,7 +90,7 @@ def test_an_address_of_the_environment_may_need_no_key(hermes: Hermes, model_ser
 def test_a_key_of_the_environment_is_not_sent_to_another_address(
     hermes: Hermes, model_server: ModelServer, key: str
 ) -> None:
-    """The key is sent to the other address neither during the setup nor afterwards."""
+    """The key is not sent to the other address, neither during the setup nor later."""
     model_server.will(says("OK"), says("hello"))
     done = hermes("setup", stdin="1\n1\n", OLLAMA_HOST=host(model_server), **{key: KEY})
     assert done.returncode == 0, done.stderr
@@ -133,7 +131,9 @@ def test_without_questions(hermes: Hermes, model_server: ModelServer) -> None:
     assert model_server.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
 
-def test_without_questions_it_refuses_what_does_not_work(hermes: Hermes, model_server: ModelServer) -> None:
+def test_without_questions_a_choice_that_does_not_work_is_refused(
+    hermes: Hermes, model_server: ModelServer
+) -> None:
     address = ("--base-url", model_server.base_url)
     done = hermes("setup", *address, "--model", "m", "--key-env", "NOT_SET")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
@@ -170,7 +170,7 @@ ADDRESSES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("setting", ADDRESSES)
-def test_an_address_that_makes_no_sense_is_told_with_the_setting(hermes: Hermes, setting: str) -> None:
+def test_an_invalid_address_is_reported_with_its_setting(hermes: Hermes, setting: str) -> None:
     words, variables = ADDRESSES[setting]
     for address in (BAD_ADDRESS, "http://h:abc/v1"):
         given = dict.fromkeys(variables, address)
@@ -187,7 +187,7 @@ def test_the_only_model_needs_no_name(hermes: Hermes, model_server: ModelServer)
     assert model() == {"default": "the-one", "base_url": model_server.base_url}
 
 
-def test_what_the_environment_overrides_is_told(hermes: Hermes) -> None:
+def test_settings_that_the_environment_overrides_are_reported(hermes: Hermes) -> None:
     done = hermes("setup", "--offline", HERMES_MODEL="x")
     assert done.stderr == "hermes: HERMES_MODEL is set in the environment, which overrides config.yaml\n"
 

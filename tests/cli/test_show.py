@@ -1,4 +1,4 @@
-"""`hermes sessions show` and `tree`: the text of a conversation and its family."""
+"""`hermes sessions show` prints a conversation, and `hermes sessions tree` prints its related sessions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def family(add_session: AddSession, db: SessionDB) -> None:
 
 
 @pytest.mark.usefixtures("family")
-def test_a_transcript_says_who_said_what(hermes: Hermes) -> None:
+def test_a_transcript_names_the_author_of_each_message(hermes: Hermes) -> None:
     shown = hermes("sessions", "show", "first")
     assert shown.returncode == 0
     assert "● You " in shown.stdout
@@ -41,7 +41,7 @@ def test_a_transcript_says_who_said_what(hermes: Hermes) -> None:
 
 
 @pytest.mark.usefixtures("family")
-def test_tools_and_reasoning_are_shown_when_asked_for_and_cannot_drive_the_terminal(hermes: Hermes) -> None:
+def test_tools_and_reasoning_are_shown_on_request_without_control_sequences(hermes: Hermes) -> None:
     shown = hermes("sessions", "show", "first", "--tools", "--reasoning").stdout
     assert "○ terminal" in shown
     assert "  total 0\n  file" in shown
@@ -64,7 +64,9 @@ def test_a_command_is_shown_whole_and_hides_nothing(
     assert lines in whole
 
 
-def test_a_number_that_is_too_large_is_told_with_what_may_be(hermes: Hermes, add_session: AddSession) -> None:
+def test_a_number_that_is_too_large_is_reported_with_the_limit(
+    hermes: Hermes, add_session: AddSession
+) -> None:
     add_session("one", "hello")
     done = hermes("sessions", "list", "--limit", "99999999999999")
     assert done.returncode == 2
@@ -76,7 +78,7 @@ def test_a_number_that_is_too_large_is_told_with_what_may_be(hermes: Hermes, add
 
 @pytest.mark.usefixtures("family")
 @pytest.mark.parametrize("pager", ["", " ", '"x', "no-such-pager --at-all", "cat"])
-def test_a_pager_that_names_no_program_is_no_reason_not_to_show_it(pager: str) -> None:
+def test_a_missing_pager_does_not_prevent_the_output(pager: str) -> None:
     assert "check the tests" in seen_on_a_terminal(100, "sessions", "show", "first", PAGER=pager)
 
 

@@ -23,7 +23,7 @@ def test_with_titles_no_line_is_wider_than_the_terminal_and_ids_are_whole(
 
 
 @given(rows=ROWS, width=st.integers(62, 250))
-def test_nor_without(rows: list[tuple[str, ...]], width: int) -> None:
+def test_without_titles_no_line_is_wider_than_the_terminal(rows: list[tuple[str, ...]], width: int) -> None:
     cells = [(row[0], row[2], "telegram", row[3]) for row in rows]
     lines = list(format_table(widen_columns(PLAIN_COLUMNS, cells, width), cells, width))
     assert all(measure_text(line) <= width for line in lines)

@@ -1,5 +1,6 @@
-"""Commands that only people may run are refused if a tool of the agent runs them. Commands that only read are
-allowed."""
+"""Some commands are for people only. They are refused if a tool of the agent runs them. Commands that only
+read are allowed.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +134,9 @@ def test_a_tool_is_refused(hermes: Hermes, home: Path, words: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("words", ALLOWED, ids=" ".join)
-def test_a_tool_may_look(hermes: Hermes, db: SessionDB, words: tuple[str, ...]) -> None:
+def test_a_tool_may_run_commands_that_only_read(
+    hermes: Hermes, db: SessionDB, words: tuple[str, ...]
+) -> None:
     db.create_session("a", "cli")
     db.append_message("a", "user", "hello")
     done = hermes(*words, **TOOL)
@@ -163,7 +166,7 @@ def test_a_person_is_not_refused_and_their_change_is_recorded(hermes: Hermes, ho
     assert last["action"] == "key.set"
 
 
-def test_what_is_recorded_cannot_act_on_a_terminal(hermes: Hermes, home: Path) -> None:
+def test_recorded_text_has_no_control_sequences(hermes: Hermes, home: Path) -> None:
     home.mkdir()
     hostile = {"time": "\x1b]0;owned\x07", "action": "\x1b[2Jx", "details": {"a\x1b[31m": "\x9b31m"}}
     (home / "audit.log").write_text(json.dumps(hostile) + "\nno entry\n[1]\n")

@@ -1,4 +1,4 @@
-"""`hermes sessions verify | repair | backup | restore | optimize`, run as commands."""
+"""`hermes sessions verify`, `repair`, `backup`, `restore` and `optimize` as commands in a separate process."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ def contents(session_id: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["verify", "repair", "backup", "optimize"])
-def test_without_a_store_upkeep_refuses_and_makes_none(hermes: Hermes, home: Path, command: str) -> None:
+def test_without_a_store_the_commands_fail_and_create_none(hermes: Hermes, home: Path, command: str) -> None:
     result = hermes("sessions", command)
     assert result.returncode == 1
     assert result.stderr.startswith("hermes: there is no store at ")
     assert not (home / "state.db").exists()
 
 
-def test_a_whole_store_verifies(hermes: Hermes, stored: Path) -> None:
+def test_an_undamaged_store_passes_verify(hermes: Hermes, stored: Path) -> None:
     result = hermes("sessions", "verify")
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.strip()
 
 
-def test_one_of_anything_is_not_called_several(hermes: Hermes, stored: Path) -> None:
+def test_singular_and_plural_forms(hermes: Hermes, stored: Path) -> None:
     for words in (("verify",), ("repair", "--check-only"), ("doctor", "--deep")):
         shown = hermes("sessions", *words).stdout
         assert "1 session" in shown
         assert not re.search(r"\b1 (sessions|messages)\b", shown), shown
 
 
-def test_garbage_is_named_damaged_with_the_way_out(hermes: Hermes, stored: Path) -> None:
+def test_garbage_is_reported_as_damage_with_a_hint(hermes: Hermes, stored: Path) -> None:
     stored.write_bytes(GARBAGE)
     for command in ("verify", "list"):
         result = hermes("sessions", command)
@@ -144,7 +144,7 @@ def test_no_command_writes_through_a_link(
 
 
 @pytest.mark.parametrize("words", WRITERS.values(), ids=WRITERS)
-def test_no_command_writes_over_what_a_store_lives_on(
+def test_no_command_overwrites_files_of_a_store(
     hermes: Hermes, stored: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     transcript = stored.parent / "sessions" / "kept.jsonl"
@@ -164,9 +164,7 @@ def test_no_command_writes_over_what_a_store_lives_on(
     assert contents("kept") == ["remember the lighthouse"]
 
 
-def test_nor_over_the_store_of_the_home_when_another_is_named(
-    hermes: Hermes, stored: Path, tmp_path: Path
-) -> None:
+def test_no_command_overwrites_the_store_of_the_home(hermes: Hermes, stored: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     assert hermes("sessions", "backup", str(other)).returncode == 0
     for words in (WRITERS["page"], WRITERS["export"], WRITERS["backup"]):
@@ -188,7 +186,7 @@ def test_only_a_backup_may_lie_among_the_backups(hermes: Hermes, stored: Path) -
     assert hermes(*WRITERS["backup"], str(backup)).returncode == 0
 
 
-def test_a_name_that_sqlite_cannot_be_given_is_one_line(hermes: Hermes, stored: Path, tmp_path: Path) -> None:
+def test_a_name_that_sqlite_cannot_open_is_one_line(hermes: Hermes, stored: Path, tmp_path: Path) -> None:
     name = str(tmp_path / os.fsdecode(b"caf\xe9"))
     shutil.copy(stored, name)
     for words in (
@@ -210,7 +208,7 @@ def test_a_backup_never_replaces_the_store_itself(hermes: Hermes, stored: Path) 
 
 
 @pytest.mark.parametrize("answer", ["", "n\n", "\n", "yess\n"])
-def test_restore_asks_and_only_yes_is_yes(hermes: Hermes, stored: Path, tmp_path: Path, answer: str) -> None:
+def test_restore_asks_and_accepts_only_yes(hermes: Hermes, stored: Path, tmp_path: Path, answer: str) -> None:
     copy = tmp_path / "copy.db"
     assert hermes("sessions", "backup", str(copy)).returncode == 0
     db = SessionDB()
@@ -227,7 +225,9 @@ def test_restore_asks_and_only_yes_is_yes(hermes: Hermes, stored: Path, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "garbage"])
-def test_restore_refuses_what_is_no_backup(hermes: Hermes, stored: Path, tmp_path: Path, kind: str) -> None:
+def test_restore_refuses_a_file_that_is_not_a_backup(
+    hermes: Hermes, stored: Path, tmp_path: Path, kind: str
+) -> None:
     offered = tmp_path / "offered.db"
     if kind == "folder":
         offered.mkdir()

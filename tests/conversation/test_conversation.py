@@ -1,4 +1,6 @@
-"""A live conversation behaves the same in a terminal and in a chat: turns, stops, other sessions, undo and redo."""
+"""A live conversation behaves the same in a terminal and in a chat. Covers turns, stops, changes of the
+session, undo and redo.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,7 @@ async def test_a_turn_is_stored_under_the_lease(db: SessionDB, conversation: Con
     assert conversation.total.used.output_tokens == 3
 
 
-async def test_a_lost_lease_is_told_as_a_failure(db: SessionDB, conversation: Conversation[Any]) -> None:
+async def test_a_lost_lease_fails_the_turn(db: SessionDB, conversation: Conversation[Any]) -> None:
     await hear(conversation, "hello")
     db.leases.take_over(conversation.session_id, "somebody else", LEASE_S)
     (failed,) = await hear(conversation, "again")
@@ -116,7 +118,7 @@ async def test_a_lost_lease_is_told_as_a_failure(db: SessionDB, conversation: Co
     assert isinstance(failed.error, errors.LeaseLost)
 
 
-async def test_a_turn_that_is_stopped_before_it_begins_stores_what_was_said(
+async def test_a_turn_that_is_stopped_before_it_begins_stores_the_prompt(
     conversation: Conversation[Any],
 ) -> None:
     conversation.expect(True)
@@ -157,7 +159,7 @@ async def test_closing_the_iteration_ends_the_turn(conversation: Conversation[An
         ("+A =", "A"),
     ],
 )
-async def test_redo_brings_back_what_was_undone_since_something_was_said(
+async def test_redo_restores_what_was_undone_since_the_last_turn(
     conversation: Conversation[Any], steps: str, left: str
 ) -> None:
     for step in steps.split():
@@ -223,7 +225,7 @@ async def test_a_session_that_is_still_being_saved_is_entered_again(db: SessionD
     await conversation.close()
 
 
-async def test_a_session_that_made_room_while_it_was_saved_is_gone_back_to(
+async def test_a_session_that_was_compressed_while_it_was_saved_is_entered_again(
     db: SessionDB, tmp_path: Path
 ) -> None:
     compressed = asyncio.Event()
@@ -283,9 +285,7 @@ async def test_a_request_stores_a_new_session_at_once_and_leaves_an_old_one_open
     await conversation.close()
 
 
-async def test_a_new_start_is_undone_as_if_it_had_not_been(
-    db: SessionDB, conversation: Conversation[Any]
-) -> None:
+async def test_an_undone_start_leaves_no_trace(db: SessionDB, conversation: Conversation[Any]) -> None:
     await hear(conversation, "hello")
     old = conversation.session_id
     await conversation.begin("Rome")
@@ -298,9 +298,7 @@ async def test_a_new_start_is_undone_as_if_it_had_not_been(
     assert await conversation.undo_start() is None, "it is no new start"
 
 
-async def test_a_new_start_in_which_something_was_said_stays(
-    db: SessionDB, conversation: Conversation[Any]
-) -> None:
+async def test_a_start_that_had_a_turn_is_not_undone(db: SessionDB, conversation: Conversation[Any]) -> None:
     await hear(conversation, "hello")
     await conversation.begin("Rome")
     await hear(conversation, "something else")
@@ -310,7 +308,7 @@ async def test_a_new_start_in_which_something_was_said_stays(
     assert (conversation.session_id, db.get_session_title(new)) == (new, "Rome")
 
 
-async def test_nothing_moves_to_a_session_that_somebody_else_works_in(
+async def test_a_chat_does_not_move_to_a_session_in_use(
     db: SessionDB, conversation: Conversation[Any]
 ) -> None:
     await hear(conversation, "hello")
@@ -351,7 +349,7 @@ async def test_a_chat_whose_lease_was_lost_does_not_move(db: SessionDB) -> None:
     await conversation.close()
 
 
-async def test_who_is_cancelled_while_entering_leaves_no_lease(
+async def test_cancelling_while_a_session_is_entered_leaves_no_lease(
     db: SessionDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acquire, begun = ScopedLeases.acquire, threading.Event()
@@ -386,9 +384,7 @@ async def test_sessions_of_one_conversation_are_under_one_lease(db: SessionDB) -
     await conversation.close()
 
 
-async def test_what_is_only_looked_at_is_reopened_when_something_is_said(
-    db: SessionDB, tmp_path: Path
-) -> None:
+async def test_a_viewed_session_is_reopened_by_the_next_turn(db: SessionDB, tmp_path: Path) -> None:
     db.create_session("one", "cli")
     db.append_message("one", "user", "hello")
     db.end_session("one", "branched")
@@ -421,7 +417,7 @@ async def test_without_a_model_a_chat_keeps_the_message_and_a_terminal_gives_it_
     await terminal.close()
 
 
-async def test_a_message_that_no_request_can_hold_is_stored_nowhere(db: SessionDB, tmp_path: Path) -> None:
+async def test_a_message_that_is_too_large_for_a_request_is_not_stored(db: SessionDB, tmp_path: Path) -> None:
     parts, text = make_roomy(1_000), "word " * 1_000
     chat = open_in_chat(db, parts)
     await chat.enter(find_routed(db))
@@ -463,7 +459,7 @@ async def test_a_delta_passes_three_generators(
 
 
 def list_generators() -> set[str]:
-    """Return the names of this program's async generators that have started and have not ended."""
+    """Return the names of the program's async generators that have started and not ended."""
     source = str(Path(hermes.__file__).parent)
     return {
         generator.__qualname__

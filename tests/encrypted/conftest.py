@@ -1,5 +1,6 @@
-"""Fixtures of the tests that need an SQLite with ciphers. `tests/test_encryption.py` runs those tests in a
-separate process."""
+"""Fixtures of the tests that need an SQLite library with ciphers. `tests/test_encryption.py` runs these tests
+in a separate process.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def key(monkeypatch: pytest.MonkeyPatch) -> bytes:
 
 @pytest.fixture
 def forget(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return a function that drops all known keys, as in a new process without a key in its environment."""
+    """Return a function that forgets all known keys. The state is then that of a new process without a key in
+    its environment."""
 
     def forget() -> None:
         monkeypatch.delenv("HERMES_STORE_KEY", raising=False)
@@ -77,7 +79,7 @@ def content(path: Path) -> dict[str, list[str]]:
 
 
 def files_that_tell(folder: Path) -> list[str]:
-    """Return the files of `folder` in which the secret can be read."""
+    """Return the files in `folder` that contain the secret as readable text."""
     return [
         file.name for file in folder.rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()
     ]

@@ -27,7 +27,9 @@ KILLS = 12
 MOST_KILLS = 60
 
 
-def test_there_and_back(plain: Path, key: bytes, tmp_path: Path, forget: Callable[[], None]) -> None:
+def test_a_store_is_encrypted_and_decrypted(
+    plain: Path, key: bytes, tmp_path: Path, forget: Callable[[], None]
+) -> None:
     before = content(plain)
     done = encrypt_file(plain, key)
     assert done == Converted(plain, True, 3, MESSAGES, tuple(list_backups(plain)), ())
@@ -43,7 +45,7 @@ def test_there_and_back(plain: Path, key: bytes, tmp_path: Path, forget: Callabl
     assert [file.name for file in tmp_path.rglob(f"*{encryption.NOTE}*")] == []
 
 
-def test_everything_but_the_pages_is_as_it_was(plain: Path, key: bytes) -> None:
+def test_settings_and_schema_are_kept(plain: Path, key: bytes) -> None:
     def facts() -> object:
         with SessionDB(plain) as db, db.raw() as sql:
             pragmas = ("user_version", "application_id", "auto_vacuum", "journal_mode", "page_size")
@@ -68,7 +70,7 @@ def test_plain_backups_are_kept_only_when_asked_for_and_are_named(
     assert files_that_tell(tmp_path) == []
 
 
-def test_what_cannot_be_encrypted_is_named(plain: Path, key: bytes) -> None:
+def test_files_that_are_not_encrypted_are_named(plain: Path, key: bytes) -> None:
     aside = plain.with_name("state.db.damaged-20260101_000000")
     aside.write_bytes(b"what a repair kept")
     transcript = plain.with_name("sessions") / "s0.jsonl"
@@ -81,7 +83,7 @@ def test_what_cannot_be_encrypted_is_named(plain: Path, key: bytes) -> None:
     assert [kind.files for kind in done.plain] == [(transcript,), (other_name,)]
 
 
-def test_it_is_refused_while_somebody_has_the_store_open(plain: Path, key: bytes) -> None:
+def test_a_store_in_use_is_not_converted(plain: Path, key: bytes) -> None:
     with SessionDB(plain), pytest.raises(errors.StoreBusy):
         encrypt_file(plain, key)
     holding = (
@@ -116,7 +118,7 @@ for turn in range(8):
 """
 
 
-def test_whoever_opens_it_meanwhile_writes_to_the_file_that_stays(plain: Path, key: bytes) -> None:
+def test_writes_of_another_process_during_conversions_are_kept(plain: Path, key: bytes) -> None:
     written = 0
     with subprocess.Popen([sys.executable, "-c", CONVERT_BACK_AND_FORTH, str(plain), key.hex()]) as other:
         while other.poll() is None:
@@ -146,13 +148,13 @@ def test_a_damaged_store_is_not_converted(plain: Path, key: bytes) -> None:
     assert not encryption.is_encrypted(plain)
 
 
-def test_another_key_is_refused_for_what_is_encrypted(store: Path) -> None:
+def test_an_encrypted_store_refuses_another_key(store: Path) -> None:
     with pytest.raises(errors.WrongKey):
         encrypt_file(store, bytes(32))
 
 
 @pytest.mark.parametrize("verb", ["encrypt", "decrypt"])
-def test_killed_at_any_moment_it_leaves_one_good_store(
+def test_a_kill_at_any_moment_leaves_one_valid_store(
     plain: Path, key: bytes, tmp_path: Path, verb: str
 ) -> None:
     before = content(plain)

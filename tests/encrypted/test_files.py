@@ -1,5 +1,6 @@
-"""The files beside an encrypted store are sealed with the key of the store. They work as before, and all of
-them are converted."""
+"""The files beside an encrypted store are sealed with the key of the store. The program reads and changes
+them as before. A conversion of the store converts all of them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from tests.encrypted.words import TEXT, input_history, read_words, room, small_s
 # reading
 
 
-def test_what_holds_words_is_sealed_and_read_as_before(store: Path, home: Path) -> None:
+def test_files_with_text_are_sealed_and_read_as_before(store: Path, home: Path) -> None:
     write_words()
     assert files_that_tell(home) == []
     files = words_of(home)
@@ -52,7 +53,7 @@ def test_what_holds_words_is_sealed_and_read_as_before(store: Path, home: Path) 
     ]
 
 
-def test_changes_go_on_in_sealed_files(store: Path, home: Path) -> None:
+def test_sealed_files_can_be_changed(store: Path, home: Path) -> None:
     write_words()
     Memory().replace("user", SECRET, f"Dislikes {SECRET}.")
     Skills().edit("release", description=f"Now about {SECRET}")
@@ -73,7 +74,7 @@ def test_a_file_that_a_person_wrote_is_read_and_sealed_at_the_next_change(store:
     assert Memory().read("user").entries == [TEXT, "Has a cat."]
 
 
-def test_an_attachment_that_waits_is_sealed(store: Path, home: Path) -> None:
+def test_a_pending_attachment_is_sealed(store: Path, home: Path) -> None:
     path = received_files._store_file(TEXT.encode())
     assert files_that_tell(home) == []
     attachment = Attachment("file", "a.txt", "text/plain", len(TEXT), str(path))
@@ -101,7 +102,7 @@ def test_a_plain_history_is_sealed_at_the_next_entry(store: Path, home: Path) ->
     assert list(input_history().load_history_strings()) == ["next", f"{SECRET}\ntwo lines"]
 
 
-def test_an_entry_that_was_cut_off_costs_no_other(store: Path, home: Path) -> None:
+def test_a_truncated_entry_does_not_affect_others(store: Path, home: Path) -> None:
     history = input_history()
     history.append_string("one")
     with (home / "chat_history").open("ab") as file:
@@ -140,14 +141,14 @@ def test_without_the_key_nothing_is_read_and_nothing_is_lost(
     assert Memory().read("user").entries == [TEXT]
 
 
-def test_files_cannot_take_each_others_place(store: Path, home: Path, key: bytes) -> None:
+def test_a_sealed_file_cannot_replace_another(store: Path, home: Path, key: bytes) -> None:
     write_words()
     theirs = room() / "memories" / "MEMORY.md"
     mine = home / "memories" / "MEMORY.md"
     shutil.copy(theirs, mine)
     with pytest.raises(errors.SealBroken, match="was sealed as people/"):
         Memory().read("memory")
-    done = encrypt_file(store, key)  # if a person moved it, the error says so
+    done = encrypt_file(store, key)  # the report names a file that was moved
     assert any("was sealed as people/" in line for line in done.left)
     assert Memory().read("memory").entries == [TEXT]
 
@@ -165,7 +166,7 @@ def test_a_changed_bit_is_not_read_as_text(store: Path, home: Path) -> None:
             sealed_files().read_opened(file)
 
 
-def test_without_the_library_it_is_said_what_to_install(store: Path, home: Path, tmp_path: Path) -> None:
+def test_without_the_library_the_error_names_the_package(store: Path, home: Path, tmp_path: Path) -> None:
     write_words()
     before = words_of(home)
     absent = tmp_path / "absent"
@@ -184,7 +185,9 @@ def test_without_the_library_it_is_said_what_to_install(store: Path, home: Path,
 # in both directions
 
 
-def test_encrypting_seals_what_is_there_and_decrypting_opens_it(plain: Path, home: Path, key: bytes) -> None:
+def test_encrypting_seals_existing_files_and_decrypting_opens_them(
+    plain: Path, home: Path, key: bytes
+) -> None:
     write_words()
     before, files = words_of(home), read_words()
     assert all(SECRET.encode() in data for data in before.values())
@@ -225,7 +228,7 @@ def test_programs_of_a_skill_stay_as_they_are(plain: Path, home: Path, key: byte
     assert [(kind.files, kind.tells) for kind in done.plain] == [((program,), False)]
     assert subprocess.run([str(program)], capture_output=True, text=True).stdout == "done\n"
     sealed = home / "skills" / "release" / "notes" / "more.md"
-    sealed.chmod(0o700)  # it cannot be run any more, but must not stay sealed
+    sealed.chmod(0o700)  # it now looks like a program, but decrypting must open it
     decrypt_file(plain)
     assert sealed.read_text() == f"See {SECRET}."
 
@@ -280,7 +283,7 @@ def plain_neighbours(home: Path) -> None:
     (home / "export.md").write_text(TEXT)
 
 
-def test_encrypting_lists_what_stays_in_plain(
+def test_encrypting_lists_files_that_stay_plain(
     home: Path, key: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("HERMES_STORE_KEY")
@@ -306,7 +309,7 @@ def test_encrypting_lists_what_stays_in_plain(
     assert "Plain files without conversations: settings and keys (1)" in output
 
 
-def test_only_copies_of_what_is_stored_are_removed_and_only_on_request(
+def test_only_copies_of_stored_data_are_removed_and_only_on_request(
     home: Path, key: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = small_store(home)
@@ -327,7 +330,7 @@ def test_only_copies_of_what_is_stored_are_removed_and_only_on_request(
     assert not (home / "sessions" / "sessions.json").exists()
 
 
-def test_links_are_named_and_what_they_lead_to_is_not_touched(
+def test_links_are_named_and_their_targets_are_not_changed(
     plain: Path, home: Path, tmp_path: Path, key: bytes
 ) -> None:
     checkout = tmp_path / "checkout"
@@ -408,7 +411,7 @@ def test_a_person_edits_a_sealed_file(
     assert SECRET in output
 
 
-def test_what_a_killed_editor_left_is_listed(store: Path, home: Path, key: bytes) -> None:
+def test_files_of_a_killed_editor_are_listed(store: Path, home: Path, key: bytes) -> None:
     (home / ".editing-1234").mkdir()
     left = home / ".editing-1234" / "USER.md"
     left.write_text(TEXT)

@@ -1,4 +1,6 @@
-"""Conversion of the files beside a store, killed at each step: every file is complete, and nothing is lost."""
+"""Converts the files beside a store, and kills the process at each step. Every file is complete, and nothing
+is lost.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tests.encrypted.words import read_words, small_store, words_of, write_words
 
 
 @pytest.mark.parametrize("verb", ["encrypt", "decrypt"])
-def test_killed_at_each_step_every_file_is_whole_and_the_verb_goes_on(
+def test_after_a_kill_every_file_is_whole_and_the_conversion_can_continue(
     home: Path, tmp_path: Path, key: bytes, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     monkeypatch.delenv("HERMES_STORE_KEY")
@@ -52,12 +54,12 @@ def test_killed_at_each_step_every_file_is_whole_and_the_verb_goes_on(
         assert read_words() == files
         assert list(home.rglob("*.hermes-partial")) == []
         step += 1
-    assert len(states) == len(originals) + 1  # kills happened between all files
+    assert len(states) == len(originals) + 1  # there was a kill between any two files
 
 
 def killed_at(step: int, home: Path, work: Callable[[], None]) -> bool:
-    """Run `work` in a child process, and kill it just before it opens, renames or removes a file beside the
-    store for the `step`-th time. Return False if the work ended before that."""
+    """Run `work` in a child process. Kill the process just before it opens, renames or removes a file beside
+    the store for the `step`-th time. Return False if the work ended before that."""
     child = os.fork()
     if not child:
         left = step

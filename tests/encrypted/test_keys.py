@@ -1,4 +1,4 @@
-"""The places in which a key is looked up, their order, and the output of the commands for keys."""
+"""Where the key of a store is looked up, in which order, and what the commands for keys print."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def key_file(path: Path, key: bytes, mode: int = 0o600) -> Path:
 
 
 @pytest.mark.parametrize("place", ["environment", "file", "settings", "where it was"])
-def test_every_place_is_looked_at(
+def test_a_key_is_found_in_every_place(
     plain: Path, home: Path, forget: Callable[[], None], monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     before, key = content(plain), secrets.token_bytes(32)
@@ -83,7 +83,7 @@ def test_every_place_is_looked_at(
     assert content(plain) == before
 
 
-def test_a_key_of_another_store_is_passed_over(
+def test_a_key_of_another_store_is_ignored(
     plain: Path, home: Path, forget: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = secrets.token_bytes(32)
@@ -104,7 +104,7 @@ def test_a_new_store_is_encrypted_with_the_key_of_the_settings(home: Path) -> No
 
 
 @pytest.mark.parametrize("text", ["", "short", "00" * 31, "00" * 33, "zz" * 32])
-def test_what_is_no_key_is_refused(text: str) -> None:
+def test_an_invalid_key_is_refused(text: str) -> None:
     with pytest.raises(errors.StoreLocked, match="64 hexadecimal digits"):
         store_keys.parse_key(text, "HERMES_STORE_KEY")
 

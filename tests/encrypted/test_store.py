@@ -1,4 +1,6 @@
-"""An encrypted store works like any other. Without its key it is locked, and never treated as damaged or new."""
+"""An encrypted store works like any other. Without its key, it is reported as locked and never treated as
+damaged or new.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ def test_a_backup_is_encrypted_and_is_restored_with_the_same_key(store: Path, tm
     assert files_that_tell(tmp_path) == []
 
 
-def test_a_backup_comes_back_where_the_store_is_gone(store: Path, tmp_path: Path) -> None:
+def test_a_backup_is_restored_if_the_store_is_missing(store: Path, tmp_path: Path) -> None:
     before = content(store)
     for file in store.parent.glob("state.db*"):
         if file.is_file():
@@ -157,7 +159,7 @@ def test_repair_saves_every_page_with_a_whole_seal(store: Path, tmp_path: Path, 
     assert encryption.find_key(report.kept) is not None
 
 
-def test_repair_saves_what_is_only_in_the_log(store: Path) -> None:
+def test_repair_saves_rows_that_are_only_in_the_log(store: Path) -> None:
     copy = store.with_name("copy")
     copy.mkdir()
     with SessionDB(store) as db:
@@ -174,7 +176,7 @@ def test_repair_saves_what_is_only_in_the_log(store: Path) -> None:
 def test_a_broken_index_is_rebuilt_and_nothing_else_stops(store: Path) -> None:
     break_page(store, "messages_fts_words_data", 0)
     with SessionDB(store) as db:
-        for at in range(BATCH + LOOK_EVERY_N_WRITES):  # enough to be indexed
+        for at in range(BATCH + LOOK_EVERY_N_WRITES):  # enough messages to be indexed
             db.append_message("s1", "user", f"{SECRET} afterwards {at}")
         db.backup()
     assert count(content(store)) == MESSAGES + BATCH + LOOK_EVERY_N_WRITES
@@ -186,7 +188,7 @@ def test_a_broken_index_is_rebuilt_and_nothing_else_stops(store: Path) -> None:
 @pytest.mark.parametrize("verb", ["open", "read", "verify", "repair", "restore", "encrypt", "decrypt"])
 @pytest.mark.parametrize("given", ["no key", "wrong key"])
 @pytest.mark.parametrize("note", ["with its note", "without its note"])
-def test_it_is_locked_and_nothing_is_changed(
+def test_without_the_key_the_store_is_locked_and_not_changed(
     store: Path, forget: Callable[[], None], monkeypatch: pytest.MonkeyPatch, verb: str, given: str, note: str
 ) -> None:
     from hermes.store.sqlite.upkeep.conversion import decrypt_file
@@ -243,7 +245,9 @@ def test_a_first_page_that_is_broken_is_damage_and_not_a_wrong_key(store: Path) 
     assert count(content(store)) == MESSAGES
 
 
-def test_a_plain_file_put_in_its_place_is_told_as_that(plain: Path, key: bytes, tmp_path: Path) -> None:
+def test_a_plain_file_in_place_of_an_encrypted_store_is_reported(
+    plain: Path, key: bytes, tmp_path: Path
+) -> None:
     copy = shutil.copy(plain, tmp_path / "copy.db")
     encrypt_file(plain, key)
     shutil.copy(copy, plain)
@@ -252,7 +256,7 @@ def test_a_plain_file_put_in_its_place_is_told_as_that(plain: Path, key: bytes, 
     assert not plain.with_name("state.db.damaged").exists()
 
 
-def test_a_lost_store_is_not_made_anew_without_its_key(store: Path, forget: Callable[[], None]) -> None:
+def test_a_lost_store_is_not_created_again_without_its_key(store: Path, forget: Callable[[], None]) -> None:
     forget()
     store.unlink()
     with pytest.raises(errors.StoreLocked):

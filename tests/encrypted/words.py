@@ -1,4 +1,6 @@
-"""Files that contain text of a person, one of each kind, written and read by the code of the program."""
+"""Creates one file of each kind that can contain text of a person. The files are written and read with the
+code of the program.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def read_words() -> list[object]:
 
 
 def words_of(home: Path) -> dict[str, bytes]:
-    """Return the raw content of every file that contains text of a person, by path."""
+    """Return the path and the raw content of every file that contains text of a person."""
     folders = [home / name for name in ("memories", "skills", "people")]
     files = [
         file

@@ -21,7 +21,8 @@ T = 1_780_000_000.0
 
 @pytest.fixture
 def written(db: SessionDB) -> Written:
-    """Return a function: `written("md", "a")` returns the conversations of these sessions as Markdown."""
+    """Return a function that exports sessions: `written("md", "a")` returns the conversation of session `a`
+    as Markdown."""
 
     def write(name: str, *session_ids: str) -> str:
         chosen = group_conversations(db.outlines(session_ids, whole=True))

@@ -93,12 +93,13 @@ LINKING = [
 SCHEME = re.compile(r"[a-z][a-z0-9+.-]*(?=:)")
 TRUSTING = [MarkdownIt("commonmark"), MarkdownIt("gfm-like"), MarkdownIt("js-default", {"html": True})]
 for one in TRUSTING:
-    # A viewer may render any address, so it must not be able to load one.
+    # The viewer may render any address. The export must prevent it from loading one.
     one.validateLink = lambda url: True  # type: ignore[method-assign]
 
 
 def active(document: str, renderer: MarkdownIt) -> tuple[list[str], list[str]]:
-    """Return (addresses of links, addresses of pictures) that a Markdown program finds in `document`."""
+    """Return the addresses of links and the addresses of pictures that a Markdown parser finds in
+    `document`."""
     tokens = renderer.parse(document)
     inside = list(tokens)
     links, pictures = [], []
@@ -113,7 +114,7 @@ def active(document: str, renderer: MarkdownIt) -> tuple[list[str], list[str]]:
 
 
 def scheme(address: str) -> str:
-    """Return the scheme of `address` as a browser reads it: invisible characters are ignored."""
+    """Return the scheme of `address` as a browser reads it. A browser ignores invisible characters."""
     plain = "".join(sign for sign in unquote(unescape(address)) if sign > " ").lower()
     found = SCHEME.match(plain)
     return found[0] if found else ""
@@ -149,7 +150,7 @@ def test_no_picture_and_no_definition_is_left_of_any_text(said: str) -> None:
         ("<javascript:alert(1)>", "<javascript:alert(1)>"),
     ],
 )
-def test_what_is_not_active_can_still_be_read(said: str, text: str) -> None:
+def test_disarmed_markup_is_still_readable(said: str, text: str) -> None:
     inline = [token for token in COMMONMARK.parse(contain_markdown(said)) if token.type == "inline"]
     assert "\n".join("".join(one.content for one in token.children or []) for token in inline) == text
 
@@ -167,7 +168,7 @@ def test_links_to_the_web_and_code_are_not_changed(said: str) -> None:
     assert contain_markdown(said) == said
 
 
-def test_pictures_are_kept_where_they_are_asked_for() -> None:
+def test_pictures_are_kept_on_request() -> None:
     assert (
         contain_markdown("![cat](https://x.example/cat.png)", pictures=True)
         == "![cat](https://x.example/cat.png)"
@@ -188,14 +189,14 @@ def has_html(tokens: list[Token]) -> bool:
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 @example("\t<b>\n   ```\n")
-def test_nothing_breaks_out_of_its_place(said: str) -> None:
+def test_message_text_cannot_change_the_structure(said: str) -> None:
     tokens = COMMONMARK.parse(f"## before\n\n{contain_markdown(said)}\n\n## after\n")
     assert headings(tokens) == ["before", "after"]
     assert not has_html(tokens)
 
 
 @given(st.text(alphabet="`~ab\n", max_size=40))
-def test_a_fence_holds_whatever_is_in_it(said: str) -> None:
+def test_a_fence_encloses_any_text(said: str) -> None:
     tokens = COMMONMARK.parse(f"{fence_code(said)}\n\n## after\n")
     assert [token.type for token in tokens][:2] == ["fence", "heading_open"]
     assert tokens[0].content == f"{said}\n"
@@ -210,11 +211,11 @@ def test_a_fence_holds_whatever_is_in_it(said: str) -> None:
         "| a | b |\n|---|---|\n| 1 | 2 |",
     ],
 )
-def test_what_stays_in_its_place_is_not_changed(said: str) -> None:
+def test_harmless_text_is_not_changed(said: str) -> None:
     assert contain_markdown(said) == said
 
 
-def test_a_document_tells_who_said_what_and_when(db: SessionDB, written: Written) -> None:
+def test_a_document_shows_the_author_and_time_of_each_message(db: SessionDB, written: Written) -> None:
     talk(db, "a", ("user", "What is *this*?"), ("assistant", "# That\n\nA thing."), model="some/model")
     db.set_session_title("a", "Things <3 [x]")
     document = written("md", "a")
@@ -268,14 +269,14 @@ def test_tool_calls_are_fenced_json_and_results_are_complete(db: SessionDB, writ
     assert "thinking hard" not in document
 
 
-def test_what_was_taken_back_is_not_told(db: SessionDB, written: Written) -> None:
+def test_rewound_messages_are_not_exported(db: SessionDB, written: Written) -> None:
     said = talk(db, "a", ("user", "kept"), ("user", "regretted"))
     db.rewind_to_message("a", said[1])
     assert "kept" in written("md", "a")
     assert "regretted" not in written("md", "a")
 
 
-def test_no_escape_sequence_reaches_whoever_prints_it(db: SessionDB, written: Written) -> None:
+def test_a_document_contains_no_escape_sequences(db: SessionDB, written: Written) -> None:
     talk(db, "a", ("user", "a\x1b[2Jb\x1b]0;title\x07\x9b31m\0c\u202e"), ("tool", "\x1b[31mred"))
     document = written("md", "a")
     assert not set(document) & set("\x1b\x07\x9b\0\u202e")
@@ -307,7 +308,7 @@ def test_several_documents_are_ruled_off(db: SessionDB, written: Written) -> Non
         ("<javascript:x> [a](https://y)", ["https://y"]),
     ],
 )
-def test_what_is_no_link_ends_in_no_other_link(said: str, links: list[str]) -> None:
+def test_text_that_only_looks_like_a_link_does_not_become_one(said: str, links: list[str]) -> None:
     tokens = [token for block in COMMONMARK.parse(contain_markdown(said)) for token in block.children or ()]
     assert [token.attrs["href"] for token in tokens if token.type == "link_open"] == links
     assert not any(token.type == "image" for token in tokens)

@@ -47,7 +47,7 @@ def _seen(tokens: Sequence[Token]) -> Iterator[str]:
         assert not token.type.startswith("html"), f"text became HTML: {token.content!r}"
         if token.type in ("fence", "list_item_open"):
             yield token.info
-        if token.type in ("code_block", "code_inline"):  # text that only may be code is treated as text
+        if token.type in ("code_block", "code_inline"):  # text that may or may not be code is treated as text
             yield token.content + html.unescape(token.content)
         elif token.children is not None and token.type != "image":
             yield from _seen(token.children)

@@ -1,4 +1,4 @@
-"""The HTML page is self-contained and harmless whatever the messages contain."""
+"""The HTML page is self-contained. Nothing in a message can do harm."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ HOSTILE_PIECES = st.lists(
 
 
 @given(HOSTILE_PIECES | TEXTS)
-def test_what_was_said_makes_no_tags_but_ours_and_they_are_closed(said: str) -> None:
+def test_a_message_creates_only_allowed_tags_and_closes_them(said: str) -> None:
     read = Tags(render_text(said))
     assert {tag for tag, _ in read.tags} <= ALLOWED
     assert {name for _, told in read.tags for name in told} <= ATTRIBUTES
@@ -132,7 +132,7 @@ LINES += [
 
 @given(st.lists(st.sampled_from(LINES), max_size=8).map("\n".join))
 def test_a_text_looks_the_same_whatever_other_markup_precedes_it(said: str) -> None:
-    """The parser leaves out the rules that a text does not need. This must not change the result."""
+    """The parser skips the rules that a text does not need. This must not change the result."""
     assert render_text(f"{EVERY_RULE}\n\n{said}") == render_text(EVERY_RULE) + render_text(said)
 
 
@@ -313,5 +313,5 @@ def test_a_huge_message_is_folded_and_complete(db: SessionDB, written: Written) 
     assert "x" * 300_000 in source
 
 
-def test_no_conversation_is_a_page_too(written: Written) -> None:
+def test_an_export_of_no_conversation_is_a_page(written: Written) -> None:
     assert "0 conversations" in written("html")

@@ -1,4 +1,4 @@
-"""An export of any store, imported into an empty store and exported again, has the same bytes."""
+"""Any store is exported, imported into an empty store and exported again. Both exports have the same bytes."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def end(db: SessionDB, session_id: str, which: int, draw: Draw) -> None:
 
 
 def discard(db: SessionDB, session_id: str, which: int, draw: Draw) -> None:
-    """Trash a session, but only one without relatives: a child of a trashed session would name a parent that
-    no export contains."""
+    """Move a session to the trash if it has no relatives. An export does not contain the parent of a session
+    if that parent is in the trash."""
     family = db.family(session_id)
     if which % 2 and family is not None and len(list(family.walk())) == 1:
         db.trash_session(session_id)
@@ -108,7 +108,7 @@ steps = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 9)), min_size=
 
 @settings(max_examples=scale_examples(60), deadline=None)
 @given(steps, st.data())
-def test_an_export_taken_in_and_exported_again_is_the_same(
+def test_a_second_export_after_an_import_is_identical(
     story: list[tuple[Callable[..., None], int]], data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -133,7 +133,7 @@ def test_an_export_taken_in_and_exported_again_is_the_same(
             assert db.verify().ok
 
 
-def test_what_continues_a_subagents_work_is_no_chat_wherever_it_is_taken_in(tmp_path: Path) -> None:
+def test_the_continuation_of_a_subagent_keeps_its_kind(tmp_path: Path) -> None:
     """The file contains the subagent before the session that it works for. The import knows the kind of the
     subagent and of its continuation only after it has read that session."""
     with SessionDB(tmp_path / "a" / "state.db") as db:

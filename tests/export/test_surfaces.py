@@ -1,4 +1,4 @@
-"""The command, `/save`, the browser and the API write the same bytes."""
+"""The `hermes` command, `/save`, the browser and the API export the same bytes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_every_surface_writes_the_same(
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.*")} == {0o600}
 
 
-async def test_the_api_exports_what_belongs_to_the_key_and_names_a_file() -> None:
+async def test_the_api_exports_only_sessions_of_the_key_and_names_the_file() -> None:
     async with open_api_gateway({"keys": PEOPLE, "key": None}) as gateway:
         _, mine = await ask(gateway, [user("a secret of anna")], key=ANNA)
         gateway.db.set_session_title(mine, "Ä/b")

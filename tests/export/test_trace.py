@@ -58,7 +58,7 @@ def test_calls_reasoning_and_results_are_blocks(db: SessionDB, written: Written)
     assert result["message"]["content"] == [{"type": "tool_result", "tool_use_id": "c1", "content": "a.txt"}]
 
 
-def test_images_are_anthropic_s(db: SessionDB, written: Written) -> None:
+def test_images_have_the_format_of_anthropic(db: SessionDB, written: Written) -> None:
     url = "data:image/png;base64,AAAA"
     talk(
         db, "a", ("user", [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": url}}])

@@ -1,4 +1,6 @@
-"""The exporter: its input, its output files, and its end, whether complete, failed or cancelled."""
+"""The writer of exports: what it reads, which files it writes, and how it ends when it is complete, fails or
+is cancelled.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,7 @@ def test_a_json_document_is_one_object_with_every_message(stored: SessionDB) -> 
 
 
 class TestReplace:
-    def test_nothing(self, stored: SessionDB, folder: Path) -> None:
+    def test_an_empty_export(self, stored: SessionDB, folder: Path) -> None:
         (folder / "empty").touch()
         (folder / "link").symlink_to("elsewhere")
         export = Export(plan_session(stored, "first"), Options())
@@ -122,7 +124,7 @@ class TestReplace:
                 export.write_files(Destination(folder / name, stored.db_path, Replace.NOTHING))
         assert (folder / "empty").read_bytes() == b""
 
-    def test_an_earlier_export_but_no_other_file(self, stored: SessionDB, folder: Path) -> None:
+    def test_only_an_earlier_export_is_replaced(self, stored: SessionDB, folder: Path) -> None:
         plan = plan_session(stored, "first")
         destination = Destination(folder / "a.jsonl", stored.db_path)
         before = list_files(folder)
@@ -138,13 +140,13 @@ class TestReplace:
         assert list_files(folder) == {"a.jsonl": before["a.jsonl~"], "a.jsonl~": before["a.jsonl~"]}
 
     @pytest.mark.parametrize("replace", Replace)
-    def test_never_the_store(self, stored: SessionDB, replace: Replace) -> None:
+    def test_the_store_is_never_replaced(self, stored: SessionDB, replace: Replace) -> None:
         export = Export(plan_session(stored, "first"), Options())
         for ending in ("", "-journal", ".lock", ".backups/x"):
             with pytest.raises(OutputRefused):
                 export.write_files(Destination(Path(f"{stored.db_path}{ending}"), stored.db_path, replace))
 
-    def test_never_a_pipe(self, stored: SessionDB) -> None:
+    def test_a_pipe_is_never_replaced(self, stored: SessionDB) -> None:
         destination = Destination(Path("/dev/null"), stored.db_path, Replace.ANYTHING)
         with pytest.raises(OutputRefused, match="a device or a pipe"):
             Export(plan_session(stored, "first"), Options()).write_files(destination)
@@ -163,7 +165,8 @@ FOREIGN = {
 def test_a_cancelled_export_leaves_every_file_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, steps: int, replace: Replace
 ) -> None:
-    """Of several files, some of which replace existing files, either all are written or none."""
+    """An export of several files either writes all of them or none. This also applies if some of them replace
+    existing files."""
     folder = tmp_path_factory.mktemp("out")
     with SessionDB(tmp_path_factory.mktemp("store") / "state.db", durability="normal") as db:
         for name in ("first", "second", "third", "other"):
@@ -189,7 +192,7 @@ def test_a_cancelled_export_leaves_every_file_as_it_was(
 
 class TestBesideAnEventLoop:
     @pytest.mark.parametrize("by_task", [False, True])
-    async def test_it_can_be_ended(self, db: SessionDB, folder: Path, by_task: bool) -> None:
+    async def test_an_export_can_be_cancelled(self, db: SessionDB, folder: Path, by_task: bool) -> None:
         talk(db, "long", *[("user", f"{number}") for number in range(50)])
         began, may_go, stop = threading.Event(), threading.Event(), threading.Event()
 
@@ -217,7 +220,7 @@ class TestBesideAnEventLoop:
             await task
         assert list_files(folder) == {}
 
-    async def test_its_progress_is_reported_in_the_loop(self, db: SessionDB, folder: Path) -> None:
+    async def test_progress_is_reported_in_the_event_loop(self, db: SessionDB, folder: Path) -> None:
         talk(db, "long", ("user", "x"))
         reported: list[Progress] = []
         may_go = threading.Event()

@@ -150,7 +150,7 @@ class ApprovalGateway(LocalGateway):
         return self.questions(who)[-1]
 
     def questions(self, who: Source = ANN) -> list[str]:
-        """Return the messages that ask for an approval, in their current state."""
+        """Return the messages that ask for an approval, each in its current state."""
         return [text for text in self.heard(who) if "**May I do this?**" in text]
 
     def results(self, who: Source = ANN) -> list[str]:

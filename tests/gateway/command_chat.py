@@ -1,6 +1,6 @@
-"""A chat for tests of commands: text is parsed and run on a real conversation, with routing and leases.
+"""A chat for tests of commands. Text is parsed and run on a real conversation, with routing and leases.
 
-There is no mailbox and no model. Requests of commands to the agent are counted.
+There is no mailbox and no model. The requests that commands make to the agent are only counted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def dm(who: str, thread: str | None = None) -> Source:
 
 
 def group(who: str, chat: str = "room") -> Source:
-    """Return a group chat. Each person in it has a separate conversation but can read the messages of the
+    """Return a group chat. Each person in it has their own conversation but can read the messages of the
     others."""
     return Source("telegram", chat, "The Room", "group", who)
 
@@ -77,8 +77,8 @@ class Counting:
 
 
 class Chat:
-    """A person in a chat. The object is both the `CommandChat` for the commands and the agent provider of the
-    conversation."""
+    """A person in a chat. The object serves as the `CommandChat` of the commands and as the agent provider of
+    the conversation."""
 
     def __init__(self, db: SessionDB, source: Source, settings: GatewaySettings = OWNED) -> None:
         self.db, self.source, self.settings = db, source, settings

@@ -1,4 +1,6 @@
-"""Servers for the tests of platforms. Their modules are imported only when a test needs them."""
+"""Fixtures with servers for the tests of platforms. The modules of the servers are imported only when a test
+needs them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give a test that needs the homeserver the mark that moves it to `make test-full`."""
+    """Mark a test that needs the homeserver as `full`, so that it runs in `make test-full` only."""
     if "synapse" in getattr(item, "fixturenames", ()):
         item.add_marker("full")
 

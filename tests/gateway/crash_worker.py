@@ -37,8 +37,8 @@ BATCHES = ("run_together", "sync")
 
 
 class Steps:
-    """A countdown of steps. At zero the process dies. It counts only while `count` is set; -1 means that the
-    process never dies."""
+    """A countdown of steps. At zero the process dies. Steps are counted only while `count` is set. With -1,
+    the process never dies."""
 
     def __init__(self, left: int) -> None:
         self._left = left
@@ -51,7 +51,7 @@ class Steps:
 
 
 class Mortal:
-    """A wrapper of the store or of a part of the store. The process can die at each call."""
+    """A wrapper of the store or of a part of it. The process can die at each call."""
 
     def __init__(self, real: Any, steps: Steps) -> None:
         self._real, self._steps = real, steps

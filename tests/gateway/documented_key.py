@@ -1,4 +1,4 @@
-"""The documented session key of a chat, on the assumption that no other chat has the same key."""
+"""Computes the documented session key of a chat, assuming that no other chat has the same key."""
 
 from __future__ import annotations
 

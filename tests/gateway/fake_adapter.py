@@ -71,13 +71,13 @@ class FakeAdapter:
         return [call for call in self.calls if call.verb == verb]
 
     def fail(self, verb: str, error: Exception, *, times: int = 1, arrives: bool = False) -> None:
-        """Make the next `times` calls of `verb` raise `error`. With `arrives`, a call first takes effect and
-        then fails."""
+        """Make the next `times` calls of `verb` raise `error`. With `arrives`, the call takes effect before
+        it fails."""
         self._failures.setdefault(verb, []).extend([(error, arrives)] * times)
 
     async def hear(self, event: Event, offered: Sequence[OfferedFile] = ()) -> Receipt:
-        """Deliver a message of a person to the gateway and return the receipt. Errors of `receive` are raised
-        here."""
+        """Deliver a message of a person to the gateway and return the receipt. An error of `receive` is
+        raised here."""
         if self._receive is None:
             raise Unreachable("nobody listens")
         return await self._receive(event, offered)
@@ -152,8 +152,8 @@ class FakeAdapter:
         self.is_closed = True
 
     async def _told(self, call: Call) -> Exception | None:
-        """Record the call, wait for the delay, and raise the planned error if there is one. If the call is to
-        take effect first, return the error instead; the caller then raises it."""
+        """Record the call, wait for the delay, and raise the planned error if there is one. If the call must
+        take effect first, return the error instead; the caller raises it."""
         self.calls.append(call._replace(at=asyncio.get_running_loop().time()))
         if self._measure(call.text) > self.capabilities.max_length:
             raise Undeliverable(f"longer than {self.capabilities.max_length}")

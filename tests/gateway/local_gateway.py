@@ -56,7 +56,7 @@ def in_thread(who: Source, thread: str = THREAD) -> Source:
 
 
 def settings_of(**changed: Any) -> GatewaySettings:
-    """Return settings that give everybody access without limits. `platform` contains the settings of the
+    """Return settings that give everybody access without limits. `platform` has the settings of the
     platform."""
     platform = {"allow_all": True, "stream": False, **changed.pop("platform", {})}
     platforms = {"telegram": PlatformSettings("telegram", **platform)}
@@ -192,12 +192,12 @@ class Platform(FakeAdapter):
 
 
 class LocalGateway:
-    """A gateway with its store and its model, and methods for what people do on its platform."""
+    """A gateway with its store and its model, and methods for the actions of people on its platform."""
 
     def __init__(
         self, settings: GatewaySettings | None = None, platform: Platform | None = None, **more: Platform
     ) -> None:
-        """`more` contains further platforms by name."""
+        """Add the platforms in `more`, by name."""
         self.settings = settings or settings_of()
         self.platform = platform or Platform()
         self.brain = Brain()

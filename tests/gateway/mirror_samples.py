@@ -1,5 +1,4 @@
-"""Conversations of a gateway, and the data that must be equal in the original store and in one rebuilt from
-the transcripts."""
+"""Conversations of a gateway, and the data that must be equal in the original store and in the rebuilt one."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ rebuild."""
 
 
 def begun(db: SessionDB, who: Principal = ANN, *, key: str | None = None, **more: Any) -> str:
-    """Create a session of a chat in the way that the gateway does it."""
+    """Create a session of a chat in the way the gateway does."""
     mine = db.scoped(who)
     session_id = mine.create_session(shared=who.user is None, session_key=key, **more)
     if key is not None:

@@ -1,4 +1,4 @@
-"""A local gateway whose model is behind HTTP: a server of the test answers its requests.
+"""A local gateway whose model is a server of the test, over HTTP.
 
 async with ServedGateway(home, model_server) as gateway:
     model_server.will(says("good morning"))

@@ -11,8 +11,8 @@ T = TypeVar("T")
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """Timers fire in order, so a test always runs in the same way. The loop is only for code without threads
-    or sockets."""
+    """Timers run in order, so that a test always behaves in the same way. The loop supports no threads and no
+    sockets."""
 
     def __init__(self) -> None:
         super().__init__(_Hurrying(self))

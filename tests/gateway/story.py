@@ -1,4 +1,4 @@
-"""Random steps that change the conversations of a gateway while their mirror files are written."""
+"""Random steps that change the conversations of a gateway while their mirror files are being written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Story:
 
     def do(self, step: str, dice: random.Random) -> None:
         session_id = dice.choice(self.sessions() or [begun(self.db)])
-        # These errors are expected in random steps.
+        # these errors are expected in random steps
         with suppress(errors.InvalidTitle, errors.AlreadyContinued):
             _STEPS[step](self, session_id, dice)
 
@@ -70,7 +70,7 @@ class Story:
     def _delete(self, session_id: str, dice: random.Random) -> None:
         named = dice.random() < 0.5
         self.db.delete_session(session_id, self.folder if named else None)
-        if not named:  # a crash before this call would leave an unexplained file
+        if not named:  # a crash before this call would leave a file that no session explains
             self.transcripts.catch_up()
 
     def _end(self, session_id: str, dice: random.Random) -> None:
@@ -107,7 +107,7 @@ class Story:
 
     def _crash(self, _session_id: str, _dice: random.Random) -> None:
         self.transcripts = Transcripts(self.db, self.folder)
-        self.transcripts.catch_up()  # every start does this
+        self.transcripts.catch_up()  # a gateway does this at every start
 
 
 _STEPS: dict[str, Callable[[Story, str, random.Random], None]] = {

@@ -1,8 +1,8 @@
-"""A real homeserver for tests, and users with real clients.
+"""Runs a real homeserver for tests, and users with real clients.
 
 The fixtures are `synapse` (one server for all tests of a process) and `people` (`alice = await
-people("alice")`, signed out when the test ends). Every name gets a new account, so tests do not receive each
-other's messages.
+people("alice")`, signed out when the test ends). Every name gets a new account, so that tests do not receive
+each other's messages.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Synapse:
 
     def start(self) -> None:
         """Start the server and wait until it responds, which takes about three seconds."""
-        # Compiling takes longer than starting, so the bytecode is kept for later starts.
+        # compiling takes longer than starting, so the bytecode is kept for later starts
         environment = os.environ | {"PYTHONPYCACHEPREFIX": str(self._folder / "compiled")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with (self._folder / "output").open("ab") as output:
@@ -136,7 +136,7 @@ class Synapse:
         return Account(made.user_id, PASSWORD, made.access_token, made.device_id)
 
     async def limit(self, user_id: str, *, per_second: int, burst: int) -> None:
-        """Limit the rate at which the user can send messages. Further messages are refused with
+        """Limit the rate at which the user can send messages. The server refuses further messages with
         M_LIMIT_EXCEEDED. Zeros remove the limit."""
         await asyncio.to_thread(
             self._limit, user_id, {"messages_per_second": per_second, "burst_count": burst}
@@ -362,8 +362,8 @@ def running(folder: Path) -> Iterator[Synapse]:
 
 @asynccontextmanager
 async def guests(server: Synapse) -> AsyncIterator[People]:
-    """Return a function: `await people("alice")` creates a user, who is signed in until the end of the
-    block."""
+    """Return a function that creates a user: `await people("alice")`. The user is signed in until the end of
+    the block."""
     here: list[Person] = []
 
     async def person(name: str) -> Person:

@@ -1,5 +1,6 @@
-"""A parser that reads Telegram's HTML as the server of Telegram does. `parsed` returns the visible text or
-raises the error of the server."""
+"""Parses Telegram's HTML in the way the server of Telegram does. `parsed` returns the visible text or raises
+the error of the server.
+"""
 
 from __future__ import annotations
 

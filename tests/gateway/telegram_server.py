@@ -90,7 +90,7 @@ class Sent(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """How a call fails. `done` says whether the call takes effect before it fails."""
+    """How a call fails. `done` tells whether the call takes effect before it fails."""
 
     status: int = 0
     """0 means that the connection is cut without a response."""
@@ -238,7 +238,7 @@ class TelegramServer:
         """Wait until the condition is true."""
         async with asyncio.timeout(seconds):
             while not condition():
-                # The condition may depend on something that sends no notification.
+                # the condition may depend on a change that sends no notification
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._change(), 0.05)
 
@@ -377,8 +377,8 @@ class TelegramServer:
         self._shut_out[chat.id] = answer
 
     def migrate(self, chat: Chat, by: Person | None = None) -> Chat:
-        """Migrate a group to a supergroup. Return the supergroup, which is a different chat. If `by` is set,
-        both chats get a service message of that person."""
+        """Migrate a group to a supergroup. Return the supergroup, which is another chat. If `by` is set, both
+        chats get a service message from that person."""
         grown = self.group(str(chat.title))
         self._moved[chat.id] = grown.id
         if by is not None:
@@ -704,7 +704,8 @@ class _Server(uvicorn.Server):
         self.told_to_stop = asyncio.Event()
 
     async def main_loop(self) -> None:
-        """Run until the server is stopped. The loop of uvicorn would notice that only after a delay."""
+        """Run until the server is stopped. The main loop of uvicorn would detect the stop only after a
+        delay."""
         await self.told_to_stop.wait()
 
     @contextmanager

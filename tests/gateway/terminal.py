@@ -1,4 +1,4 @@
-"""`hermes` in a pseudo-terminal and a separate process, with typed input and recorded output."""
+"""Runs `hermes` in a pseudo-terminal and a separate process. Tests type input and read the output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Terminal:
         flags[0] &= ~termios.ICRNL  # so that Enter has the same key code when it is typed ahead
         termios.tcsetattr(self._its, termios.TCSANOW, flags)
         name = shlex.quote(os.ttyname(self._its))
-        # The process that opens a terminal in a new session receives its Ctrl-C.
+        # a process that opens a terminal in a new session receives its Ctrl-C
         self._process = subprocess.Popen(
             ["sh", "-c", f"exec {shlex.join([*HERMES, *words])} <{name} >{name} 2>&1"],
             stdin=subprocess.DEVNULL,

@@ -45,19 +45,19 @@ def _fixed(value: Any) -> Any:
     return frozenset(value) if isinstance(value, list) else value
 
 
-def test_nobody_is_let_in_unless_somebody_said_so(home: Path) -> None:
+def test_nobody_has_access_by_default(home: Path) -> None:
     assert not door(home, telegram={}).is_admitted(ANN)
     assert not door(home).is_admitted(ANN)
     assert not door(home, telegram={"allow_all": True}).is_admitted(MATRIX)
 
 
 @pytest.mark.parametrize("named", ["1", "@ann", "ANN"])
-def test_people_are_named_by_id_or_as_telegram_calls_them(home: Path, named: str) -> None:
+def test_people_are_listed_by_id_or_by_telegram_name(home: Path, named: str) -> None:
     assert door(home, telegram={"allowed_users": [named]}).is_admitted(ANN)
 
 
 @pytest.mark.parametrize("named", ["10", "2", "an", "@anna", "-1", "@1"])
-def test_somebody_else_is_not_let_in(home: Path, named: str) -> None:
+def test_a_person_who_is_not_listed_has_no_access(home: Path, named: str) -> None:
     assert not door(home, telegram={"allowed_users": [named]}).is_admitted(ANN)
 
 
@@ -66,12 +66,12 @@ def test_a_name_that_is_a_number_is_not_taken_for_an_id(home: Path) -> None:
     assert not door(home, telegram={"allowed_users": ["1"]}).is_admitted(impostor)
 
 
-def test_who_is_known_by_name_still_is_after_the_message_was_kept(home: Path) -> None:
+def test_a_person_listed_by_name_has_access_after_the_message_was_stored(home: Path) -> None:
     keeper = door(home, telegram={"owners": ["@ann"]})
     assert keeper.is_owner(Source.from_dict(ANN.to_dict()))
 
 
-def test_what_somebody_calls_themselves_opens_no_door(home: Path) -> None:
+def test_a_display_name_gives_no_access(home: Path) -> None:
     eve = ANN._replace(user_id="666", user_name="@ann", handle=None)
     assert not door(home, telegram={"allowed_users": ["@ann"]}).is_admitted(eve)
     assert not door(home, telegram={"allowed_users": ["@ann"]}).is_admitted(eve._replace(handle="eve"))
@@ -82,13 +82,13 @@ def test_what_somebody_calls_themselves_opens_no_door(home: Path) -> None:
     assert not keeper.is_owner(MATRIX._replace(user_name="@root:m.org"))
 
 
-def test_an_id_that_lasts_counts_too(home: Path) -> None:
+def test_an_alternative_id_gives_access(home: Path) -> None:
     assert door(home, telegram={"allowed_users": ["lasting"]}).is_admitted(
         ANN._replace(user_id_alt="lasting")
     )
 
 
-def test_bots_are_never_let_in(home: Path) -> None:
+def test_bots_never_have_access(home: Path) -> None:
     keeper = door(home, telegram={"allow_all": True, "owners": ["1"]}, webhook={})
     assert keeper.is_admitted(ANN)
     assert not keeper.is_admitted(ANN._replace(is_bot=True))
@@ -96,7 +96,7 @@ def test_bots_are_never_let_in(home: Path) -> None:
     assert not keeper.is_admitted(Source("webhook", "x", is_bot=True))
 
 
-def test_where_a_secret_came_with_the_request_that_was_the_door(home: Path) -> None:
+def test_a_request_with_a_secret_has_access(home: Path) -> None:
     keeper = door(home, webhook={}, api_server={"owners": ["*"]})
     assert keeper.is_admitted(Source("webhook", "x"))
     assert keeper.is_admitted(Source("api-server", "x"))
@@ -104,7 +104,7 @@ def test_where_a_secret_came_with_the_request_that_was_the_door(home: Path) -> N
     assert keeper.is_owner(Source("api-server", "x"))
 
 
-def test_owners_may_talk_and_others_are_none(home: Path) -> None:
+def test_owners_have_access_and_others_are_not_owners(home: Path) -> None:
     keeper = door(home, telegram={"owners": ["1"], "allowed_users": ["2"]})
     assert keeper.is_admitted(ANN)
     assert keeper.is_owner(ANN)
@@ -117,7 +117,7 @@ def test_owners_may_talk_and_others_are_none(home: Path) -> None:
 # ---------------------------------------------------------------- pairing
 
 
-def test_a_code_in_a_private_chat_lets_somebody_in_at_once(home: Path) -> None:
+def test_a_code_in_a_private_chat_gives_access_at_once(home: Path) -> None:
     keeper = door(home, telegram={}, matrix={})
     code = Pairings(home / "gateway").make_code("telegram", owner=True)
     assert keeper.try_pairing(ANN._replace(chat_type="group"), f"/pair {code}") is None
@@ -135,7 +135,7 @@ def test_a_code_in_a_private_chat_lets_somebody_in_at_once(home: Path) -> None:
     assert not keeper.is_owner(ANN)
 
 
-def test_who_talks_already_has_to_say_that_it_is_a_code(home: Path) -> None:
+def test_a_person_with_access_must_use_the_pair_command(home: Path) -> None:
     keeper = door(home, telegram={"allowed_users": ["1"]})
     code = Pairings(home / "gateway").make_code(owner=True)
     assert keeper.try_pairing(ANN, code) is None
@@ -143,7 +143,7 @@ def test_who_talks_already_has_to_say_that_it_is_a_code(home: Path) -> None:
     assert keeper.is_owner(ANN)
 
 
-def test_a_file_that_makes_no_sense_ends_nothing(home: Path) -> None:
+def test_an_invalid_file_does_not_stop_the_gateway(home: Path) -> None:
     keeper = door(home, telegram={})
     code = Pairings(home / "gateway").make_code()
     (home / "gateway" / "pairing.json").write_text("{")
@@ -151,7 +151,7 @@ def test_a_file_that_makes_no_sense_ends_nothing(home: Path) -> None:
     assert not keeper.is_admitted(ANN)
 
 
-def test_who_is_let_in_is_told_in_one_line(home: Path) -> None:
+def test_the_people_with_access_are_described_in_one_line(home: Path) -> None:
     pairings = Pairings(home / "gateway")
 
     def describe(**platform: Any) -> str:
@@ -171,7 +171,7 @@ def test_who_is_let_in_is_told_in_one_line(home: Path) -> None:
 # ---------------------------------------------------------------- rate limits
 
 
-def test_so_many_in_a_minute_and_then_one_word_about_it(home: Path) -> None:
+def test_messages_over_the_rate_limit_get_one_notice(home: Path) -> None:
     clock = Clock()
     settings = GatewaySettings(messages_per_minute=3)
     keeper = AccessControl(settings, Pairings(home / "gateway"), clock)
@@ -193,13 +193,13 @@ def test_so_many_in_a_minute_and_then_one_word_about_it(home: Path) -> None:
     assert keeper.check_rate(ANN) == (False, True)
 
 
-def test_no_limit_is_no_limit(home: Path) -> None:
+def test_a_limit_of_zero_means_no_limit(home: Path) -> None:
     keeper = door(home, per_minute=0)
     assert all(keeper.check_rate(ANN) == (True, False) for _ in range(100))
 
 
 @given(st.integers(1, 30), st.lists(st.floats(0, 30), max_size=80))
-def test_in_no_minute_more_than_twice_as_many_get_through(per_minute: int, pauses: list[float]) -> None:
+def test_at_most_twice_the_limit_passes_in_any_minute(per_minute: int, pauses: list[float]) -> None:
     buckets, now, let_through = TokenBuckets(per_minute), 0.0, []
     for pause in pauses:
         now += pause
@@ -209,7 +209,7 @@ def test_in_no_minute_more_than_twice_as_many_get_through(per_minute: int, pause
         assert sum(start <= then < start + 60 for then in let_through) <= 2 * per_minute
 
 
-def test_the_memory_has_a_bound() -> None:
+def test_the_memory_use_is_limited() -> None:
     buckets, recently = TokenBuckets(1, most=3), RecentEvents(60, most=3)
     for number in range(10):
         buckets.take(str(number), 0.0)
@@ -289,7 +289,7 @@ def test_wrong_codes_are_counted_and_recorded_without_the_code(
         assert access.try_pairing(ANN, "/pair AAAAAAAA") is None
     assert counted == ["telegram"] * 7
     wrong = [entry["details"] for entry in audit_log.read() if entry["action"] == "pairing.wrong"]
-    # The third wrong code begins a pause, in which codes are not checked.
+    # the third wrong code begins a pause in which no code is checked
     assert [(entry["user"], entry["times"]) for entry in wrong] == [("1", 1), ("1", 2), ("1", 3)]
     assert "wrong pairing code from telegram:1, number 3 in an hour" in caplog.text
     assert "AAAAAAAA" not in caplog.text + str(wrong)

@@ -1,4 +1,4 @@
-"""Agents: one model for all people, and a separate memory for each person."""
+"""All people share one model. Each person has a separate memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes.conversation.agents import StandardAgentProvider, make_person_folder
 from tests.gateway.local_gateway import ANN, BOB, LocalGateway, WithBrain, in_group, in_thread
 
 
-def test_nothing_of_who_it_is_can_be_read_off_a_folder(home: Path) -> None:
+def test_the_name_of_a_folder_does_not_reveal_the_person(home: Path) -> None:
     ann, bob = (make_person_folder(f"telegram:person:{name}") for name in ("ann", "bob"))
     assert ann != bob
     assert ann.parent == bob.parent == home / "people"
@@ -22,12 +22,12 @@ def test_nothing_of_who_it_is_can_be_read_off_a_folder(home: Path) -> None:
     assert make_person_folder("telegram:person:ann") == ann
 
 
-def test_the_machine_is_nobody_among_the_people() -> None:
+def test_the_owner_of_the_machine_has_no_folder_among_people() -> None:
     with pytest.raises(errors.InvalidArgument):
         make_person_folder("")
 
 
-async def test_one_person_is_remembered_wherever_they_are_alone_with_the_agent() -> None:
+async def test_a_person_has_one_memory_in_all_private_chats() -> None:
     add = 'use memory {"action": "add", "target": "user", "content": "likes owls"}'
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, add)
@@ -36,7 +36,7 @@ async def test_one_person_is_remembered_wherever_they_are_alone_with_the_agent()
             assert ("likes owls" in gateway.brain.requests[-1].messages[0]["content"]) is knows
 
 
-async def test_a_model_that_cannot_be_had_is_tried_again_with_the_next_message() -> None:
+async def test_an_unavailable_model_is_tried_again_with_the_next_message() -> None:
     class Late(WithBrain):
         tries = 0
 
@@ -57,7 +57,7 @@ async def test_a_model_that_cannot_be_had_is_tried_again_with_the_next_message()
         assert (await gateway.asks(ANN, "again"))[0].endswith("again")
 
 
-async def test_who_does_not_own_the_machine_gets_the_tools_that_are_named_for_everybody() -> None:
+async def test_a_person_who_is_not_an_owner_gets_only_the_tools_for_everybody() -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "hello")
         given = {tool["function"]["name"] for tool in gateway.brain.requests[-1].tools}

@@ -20,7 +20,7 @@ async def test_a_message_is_answered() -> None:
         assert gateway.talk(ANN) == ["hello", "you said: hello"]
 
 
-async def test_conversations_go_on_after_a_restart() -> None:
+async def test_conversations_continue_after_a_restart() -> None:
     async with LocalGateway() as gateway:
         for who in (ANN, BOB, in_thread(ANN)):
             await gateway.asks(who, "hello")
@@ -32,7 +32,7 @@ async def test_conversations_go_on_after_a_restart() -> None:
         assert len(gateway.talk(ANN)) == 4
 
 
-async def test_it_ends_when_what_is_answered_is_answered_and_begins_nothing_more() -> None:
+async def test_a_shutdown_finishes_running_answers_and_starts_no_others() -> None:
     async with LocalGateway() as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")
@@ -48,7 +48,7 @@ async def test_it_ends_when_what_is_answered_is_answered_and_begins_nothing_more
         assert gateway.platform.is_closed
 
 
-async def test_it_does_not_wait_for_ever() -> None:
+async def test_a_shutdown_does_not_wait_for_ever() -> None:
     async with LocalGateway(settings_of(drain_seconds=0.05)) as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")
@@ -57,7 +57,7 @@ async def test_it_does_not_wait_for_ever() -> None:
         assert gateway.db.leases.find_holder(gateway.session_of(ANN)) is None
 
 
-async def test_nobody_holds_a_conversation_when_there_is_nothing_to_do() -> None:
+async def test_an_idle_gateway_holds_no_lease() -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "hello")
         await gateway.until(lambda: gateway.db.leases.find_holder(gateway.session_of(ANN)) is None)
@@ -72,7 +72,7 @@ async def test_the_mirrors_are_written_behind_the_store(home: Path) -> None:
     assert "you said: hello" in (home / "sessions" / f"{session}.jsonl").read_text()
 
 
-async def test_a_store_without_room_stops_nothing_for_good() -> None:
+async def test_a_full_disk_does_not_stop_the_gateway_permanently() -> None:
     async with LocalGateway() as gateway:
         with full_disk():
             await asyncio.sleep(0.1)
@@ -80,7 +80,7 @@ async def test_a_store_without_room_stops_nothing_for_good() -> None:
         assert all(not task.done() for task in gateway.app._background)
 
 
-async def test_a_message_that_another_version_kept_stops_neither_the_start_nor_its_chat() -> None:
+async def test_a_message_stored_by_another_version_blocks_neither_the_start_nor_its_chat() -> None:
     async with LocalGateway() as gateway:
         key = (await gateway.says(ANN, "hello")).session_key
         assert key is not None
@@ -93,7 +93,7 @@ async def test_a_message_that_another_version_kept_stops_neither_the_start_nor_i
 
 
 def test_an_adapter_that_cannot_be_made_stops_no_other(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Telegram's library needs another package for SOCKS.
+    # Telegram's library needs another package for SOCKS
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
     more = {"telegram": {"bot_token": "1:a"}, "webhook": {"secret": "s" * 16}}
     platforms = {name: PlatformSettings(name, more=told) for name, told in more.items()}
@@ -103,13 +103,13 @@ def test_an_adapter_that_cannot_be_made_stops_no_other(home: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("later", range(4))
-async def test_it_ends_also_if_there_is_news_at_that_moment(later: int, home: Path) -> None:
+async def test_a_shutdown_succeeds_while_updates_arrive(later: int, home: Path) -> None:
     status = home / "gateway" / "status.json"
     async with LocalGateway() as gateway:
         status.unlink(missing_ok=True)
         keeping = asyncio.create_task(gateway.app._update_status())
         await gateway.until(status.exists)
-        await asyncio.sleep(0.05)  # it is polling by now
+        await asyncio.sleep(0.05)  # the adapter is polling by now
         gateway.app._state_changed.set()
         for _ in range(later):
             await asyncio.sleep(0)

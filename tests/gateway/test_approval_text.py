@@ -48,7 +48,7 @@ def test_chunks_joined_are_the_text_and_each_fits(text: str, longest: int, measu
 
 
 @given(st.text(max_size=100))
-def test_what_cannot_be_seen_is_spelled_out(text: str) -> None:
+def test_invisible_characters_are_spelled_out(text: str) -> None:
     visible = make_visible(text)
     assert all(char.isprintable() or char in "\n\t" for char in visible)
     if text.isascii() and text.isprintable():
@@ -84,8 +84,8 @@ def test_the_whole_command_and_the_whole_diff_are_in_the_question(
 
 
 @given(TEXTS)
-def test_on_telegram_the_command_is_seen_as_it_is(subject: str) -> None:
-    """The question is checked after its conversion from Markdown to Telegram's HTML."""
+def test_telegram_shows_the_exact_command(subject: str) -> None:
+    """Checks the question after its conversion from Markdown to Telegram's HTML."""
     request = ApprovalRequest(subject, "why")
     parts = format_question("k7f2", request, 600, formatting.LONGEST, formatting.count_units)
     assert parts is not None
@@ -107,7 +107,7 @@ def test_a_long_command_comes_in_numbered_parts_and_the_last_message_asks() -> N
     assert "/approve" not in "".join(parts[:-1])
 
 
-def test_what_does_not_fit_into_a_few_messages_is_not_asked() -> None:
+def test_a_question_that_needs_too_many_messages_is_not_asked() -> None:
     assert format_question("k7f2", ApprovalRequest("x" * 4096 * MOST_PARTS, ""), 600, 4096) is None
     assert (
         format_question("k7f2", ApprovalRequest("ls", "", diff="+\n" * 4096 * MOST_PARTS), 600, 4096) is None

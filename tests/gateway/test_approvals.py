@@ -1,5 +1,4 @@
-"""Approvals in a chat: only the owner can answer the question, and only while the turn waits for the
-answer."""
+"""Approvals in a chat. Only the owner can answer the question, and only while the turn waits for the answer."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ async def test_the_owner_denies_and_the_model_is_told_why() -> None:
         assert gateway.questions()[0].endswith("✗ Denied.")
 
 
-async def test_by_name_and_for_longer() -> None:
+async def test_an_approval_by_name_and_for_the_workspace() -> None:
     async with ApprovalGateway() as gateway:
         more = {"scopes": ["command", "prefix"], "prefix": "git commit"}
         for words, result in (("always", "command"), ("like", "prefix"), ("once", "once")):
@@ -62,7 +61,7 @@ async def test_by_name_and_for_longer() -> None:
         assert gateway.results()[-1] == "done write a, edits"
 
 
-async def test_what_is_not_offered_or_not_understood_approves_nothing() -> None:
+async def test_an_invalid_answer_approves_nothing() -> None:
     async with ApprovalGateway() as gateway:
         name = name_in(await gateway.asked(ANN, "ls"))
         for words in ("always", "like", f"{name} always", f"{name} all of them", "please", "2", "k9"):
@@ -88,7 +87,7 @@ async def test_a_typed_yes_is_a_message_like_any_other() -> None:
         assert {"you said: yes", "you said: approve"} <= set(gateway.heard(ANN))
 
 
-async def test_yes_is_said_into_the_answer_where_messages_are() -> None:
+async def test_a_typed_yes_is_passed_to_the_answer_if_messages_are() -> None:
     settings = settings_of(platform={"owners": frozenset({"1"}), "busy": "steer"})
     async with ApprovalGateway(settings) as gateway:
         await gateway.asked(ANN, "ls")
@@ -100,7 +99,7 @@ async def test_yes_is_said_into_the_answer_where_messages_are() -> None:
         assert gateway.asker.done == []
 
 
-async def test_two_requests_are_told_apart() -> None:
+async def test_two_requests_are_distinguished() -> None:
     async with ApprovalGateway() as gateway:
         await gateway.says(ANN, TWO)
         await gateway.until(lambda: len(gateway.questions()) == 2)
@@ -117,7 +116,7 @@ async def test_two_requests_are_told_apart() -> None:
 # ---------------------------------------------------------------- who may answer
 
 
-async def test_nobody_else_can_answer_and_nobody_learns_that_something_waits() -> None:
+async def test_nobody_else_can_answer_or_learn_of_the_request() -> None:
     async with ApprovalGateway() as gateway:
         name = name_in(await gateway.asked(ANN, "ls"))
         others = (BOB, in_group(ANN), in_group(BOB), ANN._replace(thread_id="9"), BOB._replace(chat_id="1"))
@@ -145,7 +144,7 @@ async def test_a_stranger_is_not_even_answered() -> None:
         await gateway.asks(ANN, "/deny")
 
 
-async def test_who_is_no_owner_any_more_cannot_answer() -> None:
+async def test_a_former_owner_cannot_answer() -> None:
     async with ApprovalGateway(settings_of()) as gateway:
         pairings = Pairings(gateway_folder())
         await gateway.asks(ANN, f"/pair {pairings.make_code('telegram', owner=True)}")
@@ -156,7 +155,7 @@ async def test_who_is_no_owner_any_more_cannot_answer() -> None:
 
 
 @pytest.mark.parametrize("who", [BOB, in_group(ANN)])
-async def test_where_nobody_can_be_asked_it_is_refused_at_once(who: Source) -> None:
+async def test_if_nobody_can_be_asked_the_action_is_refused_at_once(who: Source) -> None:
     async with ApprovalGateway() as gateway:
         (replies,) = await gateway.asks(who, 'use ask {"subject": "ls"}')
         assert "nobody can be asked for approval here" in replies
@@ -197,7 +196,7 @@ async def test_an_approval_that_is_delivered_twice_does_not_approve_the_next_req
         await gateway.asks(ANN, "/deny")
 
 
-async def test_what_was_answered_is_over() -> None:
+async def test_an_answered_request_cannot_be_answered_again() -> None:
     async with ApprovalGateway() as gateway:
         name = name_in(await gateway.asked(ANN, "ls"))
         await gateway.asks(ANN, f"/deny {name}")
@@ -244,7 +243,7 @@ async def test_a_message_that_interrupts_ends_the_question() -> None:
         assert gateway.questions()[0].endswith("⏹ Not done: the turn was stopped.")
 
 
-async def test_after_a_restart_it_is_asked_anew_and_the_old_answer_does_not_count() -> None:
+async def test_after_a_restart_the_question_is_asked_again_and_the_old_answer_is_invalid() -> None:
     settings = settings_of(platform={"owners": frozenset({"1"})}, drain_seconds=0.05)
     platform = ButtonPlatform()
     async with ApprovalGateway(settings, platform) as gateway:
@@ -269,7 +268,7 @@ async def test_after_a_restart_it_is_asked_anew_and_the_old_answer_does_not_coun
 # ---------------------------------------------------------------- the displayed text
 
 
-async def test_what_cannot_be_shown_whole_is_refused_and_both_are_told() -> None:
+async def test_an_action_that_cannot_be_shown_completely_is_refused() -> None:
     async with ApprovalGateway() as gateway:
         replies = await gateway.asks(ANN, f"use ask {json.dumps({'subject': 'x' * 50_000})}")
         assert "too long to be shown here" in replies[0]
@@ -315,7 +314,7 @@ async def test_a_question_that_is_on_its_way_cannot_be_approved_without_its_name
         assert gateway.asker.done == ["ls"]
 
 
-async def test_status_and_why_say_that_it_waits() -> None:
+async def test_status_and_why_show_a_pending_approval() -> None:
     async with ApprovalGateway() as gateway:
         name = name_in(await gateway.asked(ANN, "rm -rf build"))
         assert f"Waiting for your approval: `{name}` `rm -rf build` (for 10m more)" in await _answer_to(
@@ -327,7 +326,7 @@ async def test_status_and_why_say_that_it_waits() -> None:
         assert "Waiting for your approval" not in await _answer_to(gateway, ANN, "/status")
 
 
-async def test_the_status_says_that_an_approval_holds_a_reset_off() -> None:
+async def test_the_status_shows_that_an_approval_delays_a_reset() -> None:
     settings = settings_of(reset=ResetPolicy("idle"), platform={"owners": frozenset({"1"})})
     async with ApprovalGateway(settings) as gateway:
         await gateway.asked(ANN, "rm -rf build")
@@ -349,7 +348,7 @@ async def test_the_answer_comes_below_the_question() -> None:
         assert gateway.heard(ANN)[-1] == "the tool said: done ls, once"
 
 
-async def test_nobody_types_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_typing_is_shown_while_an_approval_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "TYPING_EVERY", 0.02)
     async with ApprovalGateway() as gateway:
         await gateway.says(ANN, "hold on")
@@ -381,7 +380,7 @@ async def test_the_lease_is_renewed_while_it_waits(monkeypatch: pytest.MonkeyPat
         await gateway.asks(ANN, "/approve")
 
 
-async def test_a_decision_is_in_the_audit_log_and_what_was_said_in_no_other(
+async def test_only_the_decision_is_in_the_audit_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "hermes.gateway.inbound.chat_approvals")
@@ -402,7 +401,7 @@ async def test_a_decision_is_in_the_audit_log_and_what_was_said_in_no_other(
 # ---------------------------------------------------------------- buttons
 
 
-async def test_a_button_says_its_command() -> None:
+async def test_a_button_sends_its_command() -> None:
     platform = ButtonPlatform()
     async with ApprovalGateway(platform=platform) as gateway:
         name = name_in(await gateway.asked(ANN, "ls", scopes=["command"]))
@@ -421,7 +420,7 @@ async def test_a_button_says_its_command() -> None:
         assert gateway.heard(ANN)[-1].startswith("The request has ended")
 
 
-async def test_a_button_can_say_nothing_but_such_a_command() -> None:
+async def test_a_button_can_send_no_other_text() -> None:
     platform = ButtonPlatform()
     async with ApprovalGateway(platform=platform) as gateway:
         await gateway.asked(ANN, "ls")

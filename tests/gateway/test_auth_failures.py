@@ -1,4 +1,6 @@
-"""Failed authentication: who fails too often waits, twice as long each time; proxies are asked who it was."""
+"""Failed authentication. An address that fails too often must wait, twice as long each time. A trusted proxy
+names the address of the client.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ class Time:
         return self.now
 
 
-def test_who_fails_too_often_waits_twice_as_long_each_time() -> None:
+def test_an_address_that_fails_too_often_waits_twice_as_long_each_time() -> None:
     time, seen = Time(), list[str]()
     failures = AuthFailures(4, lambda _platform, kind: seen.append(kind), now=time)
     waits = []
@@ -78,11 +80,12 @@ def test_the_addresses_of_one_host_are_counted_together(one: str, other: str, sa
 @pytest.mark.parametrize(
     ("peer", "forwarded", "address"),
     [
-        ("192.0.2.9", ["203.0.113.5"], "192.0.2.9"),  # not a proxy that we trust
+        ("192.0.2.9", ["203.0.113.5"], "192.0.2.9"),  # this proxy is not trusted
         ("127.0.0.1", [], "127.0.0.1"),
         ("127.0.0.1", ["203.0.113.5"], "203.0.113.5"),
         ("::ffff:127.0.0.1", ["203.0.113.5"], "203.0.113.5"),
-        ("127.0.0.1", ["198.51.100.1, 203.0.113.5"], "203.0.113.5"),  # the client wrote the first one
+        # the first address was written by the client
+        ("127.0.0.1", ["198.51.100.1, 203.0.113.5"], "203.0.113.5"),
         ("127.0.0.1", ["203.0.113.5, 10.1.2.3"], "203.0.113.5"),
         ("127.0.0.1", ["203.0.113.5", "10.1.2.3"], "203.0.113.5"),
         ("127.0.0.1", ["203.0.113.5, nonsense"], "127.0.0.1"),
@@ -90,7 +93,7 @@ def test_the_addresses_of_one_host_are_counted_together(one: str, other: str, sa
         ("127.0.0.1", ["10.0.0.1, 10.0.0.2"], "10.0.0.1"),
     ],
 )
-def test_only_a_trusted_proxy_says_who_the_client_is(peer: str, forwarded: list[str], address: str) -> None:
+def test_only_a_trusted_proxy_can_name_the_client(peer: str, forwarded: list[str], address: str) -> None:
     trusted = parse_networks(("127.0.0.1", "10.0.0.0/8"))
     assert choose_address(peer, forwarded, trusted) == address
 

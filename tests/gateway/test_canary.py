@@ -1,12 +1,12 @@
 """No person receives text of another person, whatever they try.
 
-Bob makes the same attempts in a gateway that Ann uses and in one that she never used. What he sees, and what
-the model receives for him, must be identical in both. This proves that he gets nothing from Ann, and that the
-answers for "not yours" and "not found" are the same. Only generated ids and row numbers differ; they are
-removed before the comparison.
+Bob makes the same attempts in two gateways: one that Ann uses, and one that she never used. The messages that
+he sees, and the requests that the model receives for him, must be identical in both. So he gets nothing from
+Ann, and the answers for "not yours" and "not found" are the same. Only generated ids and row numbers differ.
+They are removed before the comparison.
 
-The attempts are generated from the table of commands and from the tools of Bob's agent, so new commands and
-tools are included automatically.
+The attempts are generated from the table of commands and from the tools of Bob's agent. New commands and
+tools are therefore included automatically.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SIZED = re.compile(r"~[\d,]+|\b\d\d:\d\d\b|just now|\d+m ago")
 
 
 class Known(NamedTuple):
-    """Everything about Ann's conversations that Bob could know and use for guesses."""
+    """Everything about Ann's conversations that Bob could know and use to guess."""
 
     ids: list[str]
     titles: list[str]
@@ -66,7 +66,7 @@ def secret(place: str, kind: str) -> str:
 
 
 async def ann_lives(gateway: LocalGateway, places: list[str]) -> Known:
-    """Let Ann write her secrets in each of the chats `places`, in every way that a person can write
+    """Let Ann write her secrets in each of the chats `places`, in every way in which a person can write
     something."""
     ids, titles = [], []
     for name in places:
@@ -214,7 +214,7 @@ async def without_ann(
     ],
     ids=str,
 )
-async def test_it_is_as_if_she_were_not_there(
+async def test_bob_sees_the_same_with_and_without_ann(
     keying: Keying,
     anns: list[str],
     bobs: list[str],
@@ -245,8 +245,8 @@ async def test_it_is_as_if_she_were_not_there(
 
 
 @pytest.mark.parametrize("place", [in_group, in_thread])
-async def test_a_room_knows_what_was_said_in_it_and_nobodys_private_words(place: Place) -> None:
-    """In a room, not even the private conversations of the person who asks are available, because the other
+async def test_a_room_shows_no_private_conversations(place: Place) -> None:
+    """In a room, even the private conversations of the person who asks are not available, because the other
     people in the room would see them."""
     async with LocalGateway(settings_of(keying=ROOMS, platform={"owners": frozenset({"1"})})) as gateway:
         known = await ann_lives(gateway, ["dm"])
@@ -269,7 +269,7 @@ async def test_a_room_knows_what_was_said_in_it_and_nobodys_private_words(place:
         assert not any(SECRET in str(one.messages) for one in gateway.brain.requests[before:])
 
 
-async def test_what_one_tells_the_agent_in_private_it_remembers_for_them_only() -> None:
+async def test_private_memory_is_available_to_its_person_only() -> None:
     async with LocalGateway() as gateway:
         add = _use("memory", action="add", target="user", content=SECRET)
         await gateway.asks(ANN, add)
@@ -282,7 +282,7 @@ async def test_what_one_tells_the_agent_in_private_it_remembers_for_them_only() 
 
 
 @pytest.mark.parametrize("keying", [DEFAULT, ALONE, ROOMS, THREADS_ALONE], ids=str)
-async def test_only_its_owner_alone_reaches_the_machine(keying: Keying) -> None:
+async def test_only_the_owner_in_private_can_use_the_machine(keying: Keying) -> None:
     settings = settings_of(keying=keying, platform={"owners": frozenset({"1"})})
     async with LocalGateway(settings) as gateway:
         for who in (ANN, BOB):
@@ -296,7 +296,7 @@ async def test_only_its_owner_alone_reaches_the_machine(keying: Keying) -> None:
                 assert ("Working directory" in request.messages[0]["content"]) is theirs
 
 
-async def test_who_is_no_owner_any_more_has_no_machine_any_more() -> None:
+async def test_a_former_owner_cannot_use_the_machine() -> None:
     async with LocalGateway() as gateway:
         pairings = Pairings(gateway_folder())
         code = pairings.make_code("telegram", owner=True)
@@ -308,7 +308,7 @@ async def test_who_is_no_owner_any_more_has_no_machine_any_more() -> None:
         assert not any(one["function"]["name"] == "terminal" for one in gateway.brain.requests[-1].tools)
 
 
-async def test_the_files_of_the_operator_are_nobody_elses(home: Path) -> None:
+async def test_the_files_of_the_operator_are_not_available_to_others(home: Path) -> None:
     async with LocalGateway() as gateway:
         await ann_lives(gateway, ["dm"])
     kept = [

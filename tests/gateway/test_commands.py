@@ -1,4 +1,4 @@
-"""Detection of commands, the properties in the command table, and one-line errors."""
+"""How commands are detected, the properties in the command table, and one-line errors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_any_text_is_a_command_or_is_not(text: str) -> None:
 
 
 @given(WORDS)
-def test_what_does_not_begin_with_a_slash_is_said_to_the_agent(text: str) -> None:
+def test_text_without_a_slash_is_a_message(text: str) -> None:
     assert text.startswith("/") or find_command(text) is None
 
 
@@ -85,7 +85,7 @@ def test_what_does_not_begin_with_a_slash_is_said_to_the_agent(text: str) -> Non
         "",
     ],
 )
-def test_a_path_or_a_number_is_no_command(text: str) -> None:
+def test_a_path_or_a_number_is_not_a_command(text: str) -> None:
     assert find_command(text) is None
 
 
@@ -101,7 +101,7 @@ def test_a_title_keeps_its_dashes() -> None:
 @pytest.mark.parametrize(
     ("typed", "near"), [("rset", "reset"), ("Sesions", "sessions"), ("undoo", "undo"), ("hlep", "help")]
 )
-async def test_a_mistyped_command_is_told_the_nearest_at_once(db: SessionDB, typed: str, near: str) -> None:
+async def test_a_mistyped_command_gets_a_suggestion_at_once(db: SessionDB, typed: str, near: str) -> None:
     chat = Chat(db, dm("ann"))
     assert found(f"/{typed} x").at_once
     assert await chat.types(f"/{typed}") == (
@@ -110,7 +110,7 @@ async def test_a_mistyped_command_is_told_the_nearest_at_once(db: SessionDB, typ
     assert chat.session_id is None
 
 
-async def test_a_command_that_is_like_none_is_told_where_they_are(db: SessionDB) -> None:
+async def test_an_unknown_command_is_referred_to_help(db: SessionDB) -> None:
     assert await Chat(db, dm("ann")).types("/qqqqqq") == "There is no `/qqqqqq`. `/help` shows what there is."
 
 
@@ -155,7 +155,7 @@ async def test_help_for_an_unknown_command_is_the_reply_to_that_command(db: Sess
     assert len(await chat.types(f"/help {'x' * 4000}")) < 200
 
 
-async def test_a_store_that_is_gone_is_one_line_without_its_place(
+async def test_a_missing_store_is_one_line_without_its_path(
     db: SessionDB, caplog: pytest.LogCaptureFixture
 ) -> None:
     chat = Chat(db, dm("ann"))
@@ -167,7 +167,7 @@ async def test_a_store_that_is_gone_is_one_line_without_its_place(
     assert len(caplog.records) == 1
 
 
-async def test_who_has_lost_the_conversation_does_nothing_in_it(db: SessionDB) -> None:
+async def test_a_command_without_the_lease_changes_nothing(db: SessionDB) -> None:
     chat = Chat(db, dm("ann"))
     session = await chat.talks("hello")
     await chat.begin()
@@ -178,7 +178,7 @@ async def test_who_has_lost_the_conversation_does_nothing_in_it(db: SessionDB) -
     assert chat.session_id == session
 
 
-async def test_a_conversation_at_work_elsewhere_is_not_taken_away(db: SessionDB) -> None:
+async def test_a_conversation_in_use_elsewhere_is_not_taken_over(db: SessionDB) -> None:
     chat = Chat(db, dm("ann"))
     old = await chat.talks("first", title="old")
     await chat.types("/new")
@@ -197,5 +197,5 @@ async def test_a_conversation_at_work_elsewhere_is_not_taken_away(db: SessionDB)
     assert chat.session_id == old
 
 
-async def test_a_room_is_no_other_table(db: SessionDB) -> None:
+async def test_a_room_has_the_same_command_table(db: SessionDB) -> None:
     assert await Chat(db, group("ann")).types("/help") == await Chat(db, dm("ann")).types("/help")

@@ -1,5 +1,6 @@
-"""Commands never reveal another person's id, title or text. The answer about another person's session is the
-same as for a session that does not exist."""
+"""Commands never reveal another person's id, title or text. A session of another person gets the same answer
+as a session that does not exist.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ def guesses(ids: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_not_yours_is_not_found(db: SessionDB, place: Callable[[str], Source]) -> None:
+async def test_a_foreign_session_looks_like_a_missing_one(
+    db: SessionDB, place: Callable[[str], Source]
+) -> None:
     ids = await theirs(db)
     bob = Chat(db, place("bob"))
     bob.topics = UserTopics(db, "dm-bob", "bob")
@@ -63,10 +66,10 @@ async def test_not_yours_is_not_found(db: SessionDB, place: Callable[[str], Sour
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_every_answer_is_as_if_nobody_else_were_there(
+async def test_every_answer_is_the_same_without_other_people(
     db: SessionDB, tmp_path: Path, place: Callable[[str], Source]
 ) -> None:
-    """Apart from generated ids, the answer is the same as in a store that contains no other person."""
+    """Except for generated ids, the answer is the same as in a store that contains no other person."""
     ids = await theirs(db)
     alone = SessionDB(tmp_path / "alone.db")
     try:
@@ -91,7 +94,7 @@ async def test_every_answer_is_as_if_nobody_else_were_there(
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_no_command_tells_of_anybody_else(db: SessionDB, place: Callable[[str], Source]) -> None:
+async def test_no_command_reveals_other_people(db: SessionDB, place: Callable[[str], Source]) -> None:
     ids = await theirs(db)
     before = [db.get_session(one) for one in ids]
     for command in COMMANDS:
@@ -104,7 +107,7 @@ async def test_no_command_tells_of_anybody_else(db: SessionDB, place: Callable[[
 
 
 @pytest.mark.parametrize("place", [group, thread])
-async def test_in_a_room_not_even_ones_own_private_words_are_told(
+async def test_in_a_room_private_messages_are_not_shown_even_to_their_author(
     db: SessionDB, place: Callable[[str], Source]
 ) -> None:
     private = await Chat(db, dm("ann")).talks(f"my word is {SECRET}", title=TITLE)
@@ -125,7 +128,7 @@ async def test_in_a_room_not_even_ones_own_private_words_are_told(
         st.sampled_from([*"0123456789_*%\"'()-: #", "plugh", "xyz", "AND ", "OR ", "title:"]), max_size=8
     ).map("".join),
 )
-async def test_whatever_is_guessed_nothing_of_others_is_told(db: SessionDB, name: str, words: str) -> None:
+async def test_no_guess_reveals_other_people(db: SessionDB, name: str, words: str) -> None:
     ann = Chat(db, dm("ann"))
     if ann.session_id is None:
         await ann.talks(f"my word is {SECRET}", title=TITLE)

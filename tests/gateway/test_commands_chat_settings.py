@@ -1,4 +1,4 @@
-"""/sethome, /pair and /topic: settings of a chat."""
+"""`/sethome`, `/pair` and `/topic` change settings of a chat."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_thread_can_be_the_home_and_cease_to_be(db: SessionDB) -> None:
     "settings",
     [OWNED, GatewaySettings(), GatewaySettings(platforms={"telegram": PlatformSettings("telegram")})],
 )
-async def test_nobody_else_does(db: SessionDB, settings: GatewaySettings) -> None:
+async def test_only_an_owner_can_set_the_home(db: SessionDB, settings: GatewaySettings) -> None:
     for source in (dm("bob"), group("bob")._replace(user_id=None)):
         chat = Chat(db, source, settings)
         assert await chat.types("/sethome") == "Only an owner of this platform can choose its home."
@@ -74,7 +74,7 @@ async def test_a_code_that_is_not_valid_is_reported(db: SessionDB) -> None:
 # /topic
 
 
-async def test_topics_are_telegrams(db: SessionDB) -> None:
+async def test_topics_exist_only_on_telegram(db: SessionDB) -> None:
     for typed in ("/topic", "/topic off", "/topic help"):
         assert (
             await Chat(db, dm("ann")).types(typed)
@@ -97,7 +97,7 @@ async def test_topics_are_turned_on_and_off(db: SessionDB) -> None:
     assert not chat.topics.is_enabled()
 
 
-async def test_a_conversation_goes_on_in_a_topic(db: SessionDB) -> None:
+async def test_a_conversation_continues_in_a_topic(db: SessionDB) -> None:
     chat = at(db, "ann")
     old = await chat.talks("hello", title="Rome")
     await chat.types("/new")

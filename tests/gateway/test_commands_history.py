@@ -1,4 +1,4 @@
-"""/undo, /redo, /retry, /resend, /compress and /stop: the last messages."""
+"""`/undo`, `/redo`, `/retry`, `/resend`, `/compress` and `/stop` act on the last messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def both(*said: str) -> list[str]:
 # /undo and /redo
 
 
-async def test_an_exchange_is_taken_back_and_brought_back(ann: Chat) -> None:
+async def test_an_exchange_is_undone_and_redone(ann: Chat) -> None:
     await ann.talks("one", "two\nlines", "three")
     assert await ann.types("/undo") == "↩ Took back “three” (2 messages). `/redo` brings it back."
     assert await ann.types("/undo") == "↩ Took back “two lines” (2 messages). `/redo` brings it back."
@@ -32,7 +32,7 @@ async def test_an_exchange_is_taken_back_and_brought_back(ann: Chat) -> None:
     assert (await ann.types("/redo")).startswith("There is nothing to bring back")
 
 
-async def test_several_exchanges_are_taken_back_at_once(ann: Chat) -> None:
+async def test_several_exchanges_are_undone_at_once(ann: Chat) -> None:
     await ann.talks("one", "two", "three")
     assert (
         await ann.types("/undo 2")
@@ -44,7 +44,7 @@ async def test_several_exchanges_are_taken_back_at_once(ann: Chat) -> None:
     assert ann.texts() == []
 
 
-async def test_what_was_taken_back_before_something_new_was_said_stays_away(ann: Chat) -> None:
+async def test_messages_undone_before_a_newer_message_cannot_be_redone(ann: Chat) -> None:
     await ann.talks("one", "two")
     await ann.types("/undo")
     await ann.talks("three")
@@ -54,7 +54,7 @@ async def test_what_was_taken_back_before_something_new_was_said_stays_away(ann:
     assert ann.texts() == both("one", "three")
 
 
-async def test_what_a_branch_carries_is_taken_back_and_brought_back(ann: Chat) -> None:
+async def test_carried_messages_of_a_branch_are_undone_and_redone(ann: Chat) -> None:
     await ann.talks("one", "two")
     await ann.types("/branch")
     await ann.talks("three")
@@ -65,13 +65,13 @@ async def test_what_a_branch_carries_is_taken_back_and_brought_back(ann: Chat) -
 
 
 @pytest.mark.parametrize("words", ["0", "-1", "all", "1 2", "1001", "9" * 5000])
-async def test_how_many_must_be_a_number(ann: Chat, words: str) -> None:
+async def test_the_number_of_exchanges_must_be_a_number(ann: Chat, words: str) -> None:
     await ann.talks("one")
     assert (await ann.types(f"/undo {words}")).startswith("Usage: `/undo [n]`\ntake back")
     assert ann.texts() == both("one")
 
 
-async def test_a_new_start_is_undone_as_long_as_nobody_has_spoken(ann: Chat) -> None:
+async def test_a_new_start_can_be_undone_before_the_first_message(ann: Chat) -> None:
     old = await ann.talks("one", title="Rome")
     await ann.types("/new")
     new = ann.session_id
@@ -92,7 +92,7 @@ async def test_a_new_start_that_was_undone_leaves_neither_a_title_nor_a_line(ann
     assert "**Paris**" in await ann.types("/new Paris")
 
 
-async def test_a_new_start_in_which_somebody_spoke_is_not_undone(ann: Chat) -> None:
+async def test_a_new_start_with_messages_is_not_undone(ann: Chat) -> None:
     await ann.talks("one", title="Rome")
     await ann.types("/new")
     new = await ann.talks("two")
@@ -101,7 +101,7 @@ async def test_a_new_start_in_which_somebody_spoke_is_not_undone(ann: Chat) -> N
     assert ann.session_id == new
 
 
-async def test_nothing_is_taken_back_where_nothing_was_said(ann: Chat) -> None:
+async def test_without_messages_nothing_is_undone(ann: Chat) -> None:
     assert await ann.types("/undo") == "Nothing was said here yet. There is nothing to take back."
     assert (await ann.types("/redo")).startswith("There is nothing to bring back")
     await ann.types("/title Rome")
@@ -148,7 +148,7 @@ async def test_the_last_answer_is_sent_again_as_it_was(ann: Chat) -> None:
 # /compress and /stop
 
 
-async def test_making_room_says_what_happened(ann: Chat) -> None:
+async def test_compress_reports_its_result(ann: Chat) -> None:
     assert "nothing to compress" in await ann.types("/compress")
     await ann.talks("one")
     answer = await ann.types("/compress the plan")
@@ -169,7 +169,7 @@ async def test_an_answer_is_stopped(ann: Chat) -> None:
 
 
 @pytest.mark.parametrize("where", [thread, group])
-async def test_in_a_shared_conversation_everybody_can_take_back(db: SessionDB, where: object) -> None:
+async def test_in_a_shared_conversation_everybody_can_undo(db: SessionDB, where: object) -> None:
     assert callable(where)
     settings = OWNED.replace(keying=Keying(group_sessions_per_user=False))
     ann, bob = Chat(db, where("ann"), settings), Chat(db, where("bob"), settings)
@@ -215,7 +215,7 @@ async def test_the_history_is_each_message_in_short(ann: Chat) -> None:
     assert (lines[0], len(lines)) == ("… 8 messages before", 21)
 
 
-async def test_what_tools_left_running_is_ended(ann: Chat) -> None:
+async def test_background_processes_of_tools_are_ended(ann: Chat) -> None:
     await ann.talks("one")
     ann.processes = 2
     assert await ann.types("/stop") == "⏹ Stopped 2 background processes."

@@ -1,4 +1,4 @@
-"""/sessions, /search, /status, /why, /usage and /insights: their output for each person."""
+"""The output of `/sessions`, `/search`, `/status`, `/why`, `/usage` and `/insights` for each person."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_sessions_are_listed_like_those_to_resume_or_by_words(ann: Chat) -
         assert (await ann.types(f"/sessions {words}")).startswith("No conversation has that")
 
 
-async def test_what_was_said_is_found_with_where_it_was_said(ann: Chat) -> None:
+async def test_messages_are_found_with_their_chat(ann: Chat) -> None:
     rome = await ann.talks("the Colosseum opens at nine", title="Rome")
     await ann.types("/new")
     await ann.talks("nothing of that kind")
@@ -57,7 +57,7 @@ async def test_five_are_found_at_most(ann: Chat) -> None:
     assert len((await ann.types("/search colosseum")).splitlines()) == 11
 
 
-async def test_what_was_said_cannot_act_in_an_answer(ann: Chat) -> None:
+async def test_markup_in_messages_has_no_effect_in_an_answer(ann: Chat) -> None:
     await ann.talks("colosseum @everyone [x](http://evil.example) `rm`\n# /new", title="a](http://b.c) @bob")
     answer = await ann.types("/search colosseum")
     assert "@everyone" not in answer
@@ -93,7 +93,7 @@ async def test_a_shared_room_is_searched_by_all_who_are_in_it(db: SessionDB) -> 
     assert session in await bob.types("/sessions")
 
 
-async def test_a_room_that_was_a_private_chat_does_not_tell_what_was_said_then(
+async def test_a_room_that_was_a_private_chat_does_not_show_private_messages(
     db: SessionDB,
 ) -> None:
     before = Chat(db, dm("ann")._replace(chat_id="matrix-room"))
@@ -107,7 +107,7 @@ async def test_a_room_that_was_a_private_chat_does_not_tell_what_was_said_then(
 # /status
 
 
-async def test_the_status_says_where_one_is(ann: Chat) -> None:
+async def test_the_status_shows_the_current_conversation(ann: Chat) -> None:
     session = await ann.talks("hello", title="Rome")
     ann.store.set_session_model(session, "some/model")
     ann.store.update_token_counts(session, input_tokens=1500, output_tokens=20)
@@ -146,7 +146,7 @@ async def test_the_status_of_a_silent_chat(db: SessionDB) -> None:
 # /why
 
 
-async def test_why_tells_what_happened_newest_first(ann: Chat) -> None:
+async def test_why_shows_incidents_newest_first(ann: Chat) -> None:
     first = await ann.talks("one", title="Rome")
     second = ann.store.begin_continuation(first, "they spoke", lease_epoch=ann.epoch)
     third = ann.store.reset(second, reason="idle")
@@ -174,7 +174,7 @@ async def test_why_tells_what_happened_newest_first(ann: Chat) -> None:
     assert all(line.startswith("- today ") for line in reply.splitlines()[:-1])
 
 
-async def test_why_tells_of_a_switch_and_of_somebody_who_asked(ann: Chat) -> None:
+async def test_why_shows_a_switch_and_who_requested_it(ann: Chat) -> None:
     rome = await ann.talks("one", title="Rome")
     await ann.types("/new")
     paris = await ann.talks("two", title="Paris")
@@ -189,7 +189,7 @@ async def test_why_tells_of_a_switch_and_of_somebody_who_asked(ann: Chat) -> Non
     )
 
 
-async def test_why_tells_of_a_handoff(db: SessionDB, ann: Chat) -> None:
+async def test_why_shows_a_handoff(db: SessionDB, ann: Chat) -> None:
     session = await ann.talks("one")
     db.request_handoff(session, "telegram")
     assert "It is being handed over to telegram." in await ann.types("/why")
@@ -213,7 +213,7 @@ async def test_why_of_a_silent_chat_and_of_a_long_one(ann: Chat) -> None:
 # /usage and /insights
 
 
-async def test_what_a_conversation_used_is_told_by_model(ann: Chat) -> None:
+async def test_the_usage_of_a_conversation_is_shown_by_model(ann: Chat) -> None:
     assert await ann.types("/usage") == "No model was used in this conversation yet."
     session = await ann.talks("one")
     assert await ann.types("/usage") == "No model was used in this conversation yet."
@@ -226,7 +226,7 @@ async def test_what_a_conversation_used_is_told_by_model(ann: Chat) -> None:
     ]
 
 
-async def test_insights_are_of_the_asker_alone(db: SessionDB, ann: Chat) -> None:
+async def test_insights_include_only_the_person_who_asks(db: SessionDB, ann: Chat) -> None:
     bob = Chat(db, dm("bob"))
     await ann.talks("one")
     for _ in range(3):
@@ -250,7 +250,7 @@ async def test_a_source_that_does_not_exist_is_one_line(ann: Chat) -> None:
     assert len((await ann.types("/insights --source `x`")).splitlines()) == 1
 
 
-async def test_insights_are_not_told_where_others_read_along(db: SessionDB, ann: Chat) -> None:
+async def test_insights_are_not_shown_in_a_room(db: SessionDB, ann: Chat) -> None:
     await ann.talks("one")
     answer = await Chat(db, group("ann")).types("/insights")
     assert answer == "These numbers include your private conversations: ask me in a private chat."
@@ -259,9 +259,7 @@ async def test_insights_are_not_told_where_others_read_along(db: SessionDB, ann:
 # /memory, /skills, /model
 
 
-async def test_what_the_agent_knows_is_shown_in_private_and_where_all_share_it(
-    db: SessionDB, ann: Chat
-) -> None:
+async def test_memory_is_shown_in_private_and_in_shared_conversations(db: SessionDB, ann: Chat) -> None:
     assert await ann.types("/memory") == "Nothing is remembered yet."
     for chat in (ann, Chat(db, thread("ann"))):
         chat.memory = "Ann likes tea."

@@ -1,4 +1,4 @@
-"""/new, /title, /resume, /branch and /handoff: the session of the chat and the reply."""
+"""`/new`, `/title`, `/resume`, `/branch` and `/handoff`: the resulting session of the chat, and the reply."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_a_new_conversation_leaves_the_old_one_linked_and_saved(ann: Chat,
     )
 
 
-async def test_a_conversation_that_makes_room_while_it_is_left_is_left_at_its_end(ann: Chat) -> None:
+async def test_a_conversation_compressed_while_it_is_left_ends_at_its_last_session(ann: Chat) -> None:
     first = await ann.talks("hello", title="Rome")
     ann.compresses_when_saving = True
     answer = await ann.types("/new")
@@ -54,12 +54,12 @@ async def test_a_new_conversation_can_have_a_title(ann: Chat) -> None:
     assert ann.row()["title"] == "Paris in *spring*"
 
 
-async def test_a_title_that_is_taken_is_told_apart(ann: Chat) -> None:
+async def test_a_title_in_use_gets_a_number(ann: Chat) -> None:
     await ann.talks("hello", title="Rome")
     assert "**Rome (2)**" in await ann.types("/new Rome")
 
 
-async def test_a_title_that_cannot_be_does_not_keep_anybody_from_a_new_start(ann: Chat) -> None:
+async def test_an_invalid_title_does_not_prevent_a_new_start(ann: Chat) -> None:
     old = await ann.talks("hello")
     answer = await ann.types("/new " + "x" * 101)
     assert "Title too long (101 chars, max 100); the conversation has no title." in answer
@@ -67,7 +67,7 @@ async def test_a_title_that_cannot_be_does_not_keep_anybody_from_a_new_start(ann
     assert ann.row()["title"] is None
 
 
-async def test_nothing_is_left_where_nothing_was_said(ann: Chat) -> None:
+async def test_a_conversation_without_messages_is_not_left_behind(ann: Chat) -> None:
     assert await ann.types("/new") == "Nothing was said here yet. It is a new conversation already."
     assert ann.session_id is None
     await ann.talks("hello")
@@ -99,7 +99,7 @@ async def test_a_title_given_first_begins_the_conversation(ann: Chat) -> None:
     assert ann.row()["title"] == "Rome"
 
 
-async def test_titles_that_cannot_be_are_one_line(ann: Chat) -> None:
+async def test_invalid_titles_are_refused_in_one_line(ann: Chat) -> None:
     old = await ann.talks("hello", title="Rome")
     await ann.types("/new")
     assert (
@@ -180,7 +180,7 @@ async def test_a_title_in_brackets_is_a_title(ann: Chat) -> None:
     assert ann.session_id == old
 
 
-async def test_what_may_be_several_is_asked_back(ann: Chat) -> None:
+async def test_an_ambiguous_name_is_answered_with_the_candidates(ann: Chat) -> None:
     rome, roman, paris = await three(ann)
     answer = await ann.types("/resume rom")
     assert answer.startswith("Several conversations match:\n- **")
@@ -202,7 +202,7 @@ async def test_segments_of_one_conversation_are_one(ann: Chat) -> None:
         await ann.talks("other")
 
 
-async def test_numbers_beyond_the_list_are_no_beginnings_of_ids(ann: Chat) -> None:
+async def test_numbers_beyond_the_list_are_not_prefixes_of_ids(ann: Chat) -> None:
     session = await ann.talks("hello")
     assert session.startswith("2")
     await ann.types("/new")
@@ -216,7 +216,7 @@ async def test_numbers_beyond_the_list_are_no_beginnings_of_ids(ann: Chat) -> No
 
 
 @pytest.mark.parametrize("typed", ["/sessions rom", "/search rome roman"])
-async def test_a_number_means_the_list_that_one_saw_last(ann: Chat, typed: str) -> None:
+async def test_a_number_refers_to_the_last_list_of_the_person(ann: Chat, typed: str) -> None:
     rome, roman, _ = await three(ann)
     listed = (await ann.types(typed)).splitlines()
     second = next(line for line in listed if line.startswith("2. "))
@@ -229,7 +229,7 @@ async def test_a_number_means_the_list_that_one_saw_last(ann: Chat, typed: str) 
     assert ann.session_id == rome
 
 
-async def test_in_a_room_a_number_means_ones_own_list() -> None:
+async def test_in_a_room_a_number_refers_to_the_list_of_its_sender() -> None:
     ann, bob = in_thread(ANN), in_thread(BOB)
     async with LocalGateway() as gateway:
         for place in ("rome", "paris"):
@@ -242,7 +242,7 @@ async def test_in_a_room_a_number_means_ones_own_list() -> None:
         assert gateway.talk(bob)[0].endswith("rome")
 
 
-async def test_in_a_room_nobody_has_the_list_of_somebody_without_a_name(db: SessionDB) -> None:
+async def test_in_a_room_nobody_uses_the_list_of_an_anonymous_sender(db: SessionDB) -> None:
     room = Chat(db, thread("ann")._replace(user_id=None))
     rome = await room.talks("rome")
     await room.types("/new")
@@ -251,12 +251,12 @@ async def test_in_a_room_nobody_has_the_list_of_somebody_without_a_name(db: Sess
     assert await room.types("/resume 1") == "Already on that session."
 
 
-async def test_where_one_is_one_stays(ann: Chat) -> None:
+async def test_resuming_the_current_conversation_changes_nothing(ann: Chat) -> None:
     await ann.talks("hello", title="Rome")
     assert await ann.types("/resume Rome") == "Already on that session."
 
 
-async def test_a_chat_in_which_nothing_was_said_can_go_on_elsewhere(db: SessionDB, ann: Chat) -> None:
+async def test_a_chat_without_messages_can_resume_a_conversation(db: SessionDB, ann: Chat) -> None:
     old = await ann.talks("hello", title="Rome")
     ann.store.leases.release(ann.store.leases.acquire(old, "gateway"))
     topic = Chat(db, dm("ann", "9"))
@@ -279,7 +279,7 @@ async def test_an_empty_list_says_so(ann: Chat) -> None:
     assert await ann.types("/resume") == "There are no conversations yet."
 
 
-async def test_a_shared_room_goes_on_only_in_what_is_shared(db: SessionDB, ann: Chat) -> None:
+async def test_a_shared_room_can_resume_only_shared_conversations(db: SessionDB, ann: Chat) -> None:
     await ann.talks("my secret", title="Mine")
     room = Chat(db, thread("ann"))
     shared = await room.talks("for all", title="Ours")
@@ -296,7 +296,7 @@ async def test_a_shared_room_goes_on_only_in_what_is_shared(db: SessionDB, ann: 
     assert room.session_id == shared
 
 
-async def test_when_a_room_begins_or_ceases_to_share_nothing_changes_hands(db: SessionDB) -> None:
+async def test_a_change_of_sharing_does_not_change_owners(db: SessionDB) -> None:
     together = OWNED.replace(keying=Keying(group_sessions_per_user=False))
     alone, shared = Chat(db, group("ann")), Chat(db, group("ann"), together)
     mine, ours = await alone.talks("a", title="Mine"), await shared.talks("b", title="Ours")
@@ -309,7 +309,9 @@ async def test_when_a_room_begins_or_ceases_to_share_nothing_changes_hands(db: S
     assert (alone.session_id, shared.session_id) == (mine, ours)
 
 
-async def test_of_two_with_one_title_a_shared_room_goes_on_in_its_own(db: SessionDB, ann: Chat) -> None:
+async def test_a_shared_room_resumes_its_own_of_two_conversations_with_the_same_title(
+    db: SessionDB, ann: Chat
+) -> None:
     await ann.talks("my secret", title="Plan")
     room = Chat(db, thread("ann"))
     shared = await room.talks("for all", title="Plan")
@@ -319,7 +321,7 @@ async def test_of_two_with_one_title_a_shared_room_goes_on_in_its_own(db: Sessio
     assert room.session_id == shared
 
 
-async def test_in_a_group_what_was_said_in_private_is_not_opened_before_all(db: SessionDB, ann: Chat) -> None:
+async def test_a_private_conversation_is_not_resumed_in_a_group(db: SessionDB, ann: Chat) -> None:
     private = await ann.talks("my secret", title="Mine")
     room = Chat(db, group("ann"))
     open_one = await room.talks("before all", title="Open")
@@ -334,7 +336,7 @@ async def test_in_a_group_what_was_said_in_private_is_not_opened_before_all(db: 
 # /branch and /handoff
 
 
-async def test_a_branch_knows_all_and_leaves_the_rest_as_it_is(ann: Chat) -> None:
+async def test_a_branch_has_the_context_and_leaves_the_original_unchanged(ann: Chat) -> None:
     old = await ann.talks("hello", title="Rome")
     answer = await ann.types("/branch Naples")
     assert answer == (
@@ -349,23 +351,23 @@ async def test_a_branch_knows_all_and_leaves_the_rest_as_it_is(ann: Chat) -> Non
     assert ann.texts() == ["hello", "Answer to: hello"]
 
 
-async def test_a_branch_without_a_name_is_told_apart(ann: Chat) -> None:
+async def test_a_branch_without_a_name_gets_a_number(ann: Chat) -> None:
     await ann.talks("hello", title="Rome")
     assert "**Rome (2)**" in await ann.types("/fork")
 
 
-async def test_there_is_no_branch_of_nothing(ann: Chat) -> None:
+async def test_a_conversation_without_messages_has_no_branch(ann: Chat) -> None:
     assert await ann.types("/branch") == "Nothing was said here yet. There is nothing to branch from."
     assert ann.session_id is None
 
 
-async def test_a_branch_with_a_title_that_cannot_be_is_not_made(ann: Chat) -> None:
+async def test_a_branch_with_an_invalid_title_is_not_created(ann: Chat) -> None:
     old = await ann.talks("hello")
     assert await ann.types("/branch " + "x" * 101) == "Title too long (101 chars, max 100)."
     assert ann.session_id == old
 
 
-async def test_a_conversation_can_be_taken_to_the_terminal(ann: Chat) -> None:
+async def test_a_conversation_can_be_handed_to_the_terminal(ann: Chat) -> None:
     assert "nothing to hand over" in await ann.types("/handoff")
     session = await ann.talks("hello")
     assert f"`hermes -r {session}`" in await ann.types("/handoff")

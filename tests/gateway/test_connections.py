@@ -1,4 +1,4 @@
-"""Platforms connect and reconnect by themselves. A failing platform does not stop another."""
+"""Platforms connect and reconnect automatically. A platform that fails does not stop another."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_connection_that_is_lost_is_made_again() -> None:
     assert adapter.is_closed
 
 
-async def test_it_is_hopeless_only_when_nothing_can_be_connected_any_more() -> None:
+async def test_the_gateway_gives_up_only_if_no_platform_can_be_connected() -> None:
     wrong, good = FakeAdapter("telegram"), FakeAdapter("matrix")
     wrong.fail("run", Misconfigured("no such bot"))
     watched = Watched(telegram=wrong, matrix=good)
@@ -69,7 +69,7 @@ async def test_it_is_hopeless_only_when_nothing_can_be_connected_any_more() -> N
 @pytest.mark.parametrize(
     "problem", [Unreachable("no net"), RateLimited("slow down", 0.01), OSError("no"), KeyError("x")]
 )
-async def test_whatever_breaks_it_is_tried_again(problem: Exception) -> None:
+async def test_any_failure_is_retried(problem: Exception) -> None:
     adapter = FakeAdapter("telegram")
     adapter.fail("run", problem, times=2)
     watched = Watched(telegram=adapter)
@@ -78,7 +78,7 @@ async def test_whatever_breaks_it_is_tried_again(problem: Exception) -> None:
     await watched.connections.close()
 
 
-async def test_what_is_misconfigured_is_not_tried_again_and_says_why_without_its_secret() -> None:
+async def test_a_misconfigured_platform_is_not_retried_and_the_reason_shows_no_secret() -> None:
     adapter = FakeAdapter("telegram")
     adapter.fail("run", Misconfigured("the token 123456789:AAHfiqksKZ8WmR2zMM7kZzIVQzN1x4fCxyz is refused"))
     watched = Watched(telegram=adapter)

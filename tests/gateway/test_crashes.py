@@ -1,4 +1,4 @@
-"""A gateway that dies at any step: no message is lost or answered twice, and no command runs twice."""
+"""A gateway dies at any step. No message is lost or answered twice, and no command runs twice."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def deaths(folder: Path, first: int, stride: int, *texts: str) -> list[dict[str,
 
 
 def is_answered_once(saw: list[str], answer: str) -> bool:
-    """Return whether the answer arrived once, or did not arrive but one notice says that its delivery is
+    """Return whether the answer arrived once. If it did not arrive, one notice must say that its delivery is
     unknown."""
     times = sum(text.startswith(answer) for text in saw)
     return times == 1 or (times == 0 and saw.count(UNKNOWN) == 1)
@@ -68,7 +68,7 @@ def test_a_change_of_a_message_is_not_lost_either(tmp_path: Path) -> None:
         assert line["talk"] == ["edit it", "you said: edit it"], line
 
 
-def test_a_message_at_which_everybody_dies_is_given_up(tmp_path: Path) -> None:
+def test_a_message_that_kills_every_process_is_given_up(tmp_path: Path) -> None:
     *dead, last = run(tmp_path, "poison")
     assert [one["code"] for one in dead] == [GONE] * 3
     assert not any("saw" in line for one in dead for line in one["told"])

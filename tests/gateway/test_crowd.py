@@ -1,6 +1,8 @@
-"""Many chats at once: bounded work, turns between chats, starts with old work, and kills with sends under way.
+"""Many chats are used at the same time. Work is limited, chats take turns, and starts with old work and kills
+during deliveries lose nothing.
 
-The scenarios are those of `bench/gateway_bench.py`, in small: a separate gateway process with limits of 4.
+The scenarios are small versions of those in `bench/gateway_bench.py`, with a separate gateway process whose
+limits are 4.
 """
 
 from __future__ import annotations

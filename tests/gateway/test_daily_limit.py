@@ -1,4 +1,4 @@
-"""The daily limit of a person: what counts, who is exempt, when it resets, and what people are told."""
+"""The daily limit of a person: which calls count, who is exempt, when it resets, and what people are told."""
 
 from __future__ import annotations
 

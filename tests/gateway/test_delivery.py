@@ -1,5 +1,4 @@
-"""Messages to people arrive once and in order. If it is unknown whether a message has arrived, the person is
-told."""
+"""Messages to people arrive once and in order. If the delivery of a message is unknown, the person is told."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def states(gateway: LocalGateway) -> list[str]:
     return [row[0] for row in read_rows(gateway.db, "SELECT state FROM outbox ORDER BY id")]
 
 
-async def test_what_did_not_arrive_is_sent_again_and_keeps_its_place() -> None:
+async def test_a_message_that_did_not_arrive_is_sent_again_in_order() -> None:
     async with LocalGateway() as gateway:
         gateway.platform.fail("send", Unreachable("no net"), times=1)
         await gateway.says(ANN, "first")
@@ -55,7 +54,7 @@ with SessionDB() as db:
 """
 
 
-async def test_what_was_not_handed_over_when_the_gateway_ended_is_sent_by_the_next() -> None:
+async def test_unsent_messages_are_sent_by_the_next_gateway() -> None:
     async with LocalGateway(settings_of(drain_seconds=0.01)) as gateway:
         await gateway.asks(ANN, "hello")
         (key,) = {row[0] for row in read_rows(gateway.db, "SELECT session_key FROM outbox")}
@@ -98,7 +97,7 @@ async def test_one_chat_that_cannot_be_reached_does_not_hold_up_another() -> Non
         assert gateway.heard(ANN) == ["you said: first"]
 
 
-async def test_who_is_limited_waits_as_long_as_the_platform_says() -> None:
+async def test_a_rate_limited_delivery_waits_as_long_as_requested() -> None:
     async with LocalGateway() as gateway:
         gateway.platform.fail("send", RateLimited("slow down", 0.3), times=2)
         await gateway.asks(ANN, "hello")
@@ -107,7 +106,7 @@ async def test_who_is_limited_waits_as_long_as_the_platform_says() -> None:
         assert third.at - second.at >= 0.3
 
 
-async def test_what_will_never_arrive_is_given_up_and_the_next_is_sent() -> None:
+async def test_an_undeliverable_message_is_given_up_and_the_next_is_sent() -> None:
     async with LocalGateway() as gateway:
         gateway.platform.fail("send", Undeliverable("we were thrown out"))
         await gateway.asks(ANN, "first")
@@ -119,7 +118,7 @@ async def test_what_will_never_arrive_is_given_up_and_the_next_is_sent() -> None
     "problem", [DeliveryUnknown("no answer came"), ZeroDivisionError("a mistake of ours")]
 )
 @pytest.mark.parametrize("arrives", [True, False])
-async def test_what_may_have_arrived_is_not_sent_twice_but_told_once(
+async def test_an_unknown_delivery_is_not_repeated_and_reported_once(
     problem: Exception, arrives: bool
 ) -> None:
     async with LocalGateway() as gateway:
@@ -130,7 +129,7 @@ async def test_what_may_have_arrived_is_not_sent_twice_but_told_once(
         assert await gateway.asks(ANN, "/resend") == ["you said: hello", "↻ 1 message sent again."]
 
 
-async def test_what_is_in_doubt_is_sent_again_and_no_other_answer() -> None:
+async def test_resend_sends_exactly_the_answer_whose_delivery_is_unknown() -> None:
     async with LocalGateway() as gateway:
         gateway.platform.fail("send", DeliveryUnknown("no answer came"))
         assert await gateway.asks(ANN, "first") == [UNKNOWN]
@@ -140,7 +139,7 @@ async def test_what_is_in_doubt_is_sent_again_and_no_other_answer() -> None:
         assert "unknown" not in states(gateway)
 
 
-async def test_stop_gives_up_what_is_not_sent_yet() -> None:
+async def test_stop_discards_messages_that_are_not_sent_yet() -> None:
     async with LocalGateway(platform=Platform(can=Capabilities(max_length=100))) as gateway:
         gateway.platform.fail("send", Unreachable("no net"), times=1)
         await gateway.says(ANN, " ".join(f"word{number}" for number in range(60)))
@@ -154,7 +153,7 @@ async def test_stop_gives_up_what_is_not_sent_yet() -> None:
         assert await gateway.asks(ANN, "hello") == ["you said: hello"]
 
 
-async def test_that_a_notice_is_in_doubt_is_not_told() -> None:
+async def test_an_unknown_delivery_of_a_notice_is_not_reported() -> None:
     async with LocalGateway() as gateway:
         gateway.platform.fail("send", DeliveryUnknown("no answer came"), times=2)
         assert await gateway.asks(ANN, "hello") == []
@@ -162,7 +161,7 @@ async def test_that_a_notice_is_in_doubt_is_not_told() -> None:
 
 
 @pytest.mark.parametrize("problem", [DeliveryUnknown("no answer came"), Unreachable("no net")])
-async def test_where_it_does_not_show_what_is_in_doubt_is_sent_again(problem: AdapterError) -> None:
+async def test_an_unknown_delivery_is_repeated_if_duplicates_are_invisible(problem: AdapterError) -> None:
     async with LocalGateway(platform=Platform(can=Capabilities(idempotent=True))) as gateway:
         gateway.platform.fail("send", problem, arrives=True)
         await gateway.says(ANN, "hello")
@@ -183,7 +182,7 @@ async def test_a_long_answer_comes_in_parts_in_order() -> None:
         assert " ".join(parts).split() == f"you said: {words}".split()
 
 
-async def test_what_was_sent_is_known_to_be_sent_also_if_the_store_has_no_room_just_then() -> None:
+async def test_a_sent_message_is_recorded_even_if_the_disk_is_full_at_first() -> None:
     async with LocalGateway() as gateway:
         gateway.platform.slow = 0.2
         await gateway.says(ANN, "hello")
@@ -197,7 +196,7 @@ async def test_what_was_sent_is_known_to_be_sent_also_if_the_store_has_no_room_j
         assert states(gateway) == ["sent", "sent"]
 
 
-async def test_what_is_answered_while_the_gateway_ends_is_still_sent() -> None:
+async def test_answers_that_end_during_a_shutdown_are_sent() -> None:
     async with LocalGateway() as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.says(BOB, "hold on")
@@ -210,7 +209,7 @@ async def test_what_is_answered_while_the_gateway_ends_is_still_sent() -> None:
         assert gateway.db.inbox.list_waiting() == []
 
 
-async def test_what_could_not_be_sent_is_sent_by_the_next_process() -> None:
+async def test_a_message_that_could_not_be_sent_is_sent_by_the_next_process() -> None:
     async with LocalGateway(settings_of(drain_seconds=0.5)) as gateway:
         gateway.platform.fail("send", Unreachable("no net"), times=1)
         await gateway.says(ANN, "hello")
@@ -220,7 +219,7 @@ async def test_what_could_not_be_sent_is_sent_by_the_next_process() -> None:
         assert gateway.heard(ANN) == ["you said: hello"]
 
 
-async def test_what_is_for_a_platform_that_is_not_connected_waits_and_hurts_nobody() -> None:
+async def test_messages_to_a_platform_that_is_not_connected_wait() -> None:
     async with LocalGateway() as gateway:
         letter = OutgoingMessage(Source("matrix", "!a"), "hello").to_dict()
         gateway.db.outbox.enqueue("agent:main:matrix:dm:!a", "matrix", letter, "once")

@@ -1,4 +1,6 @@
-"""A gateway with the real Telegram library and a local server that fails: what people see, and what is lost."""
+"""A gateway with the real Telegram library, and a local server that fails. The tests check what people see
+and that nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TelegramServe
         too_many(1),
     ],
 )
-async def test_a_failure_of_the_server_costs_nobody_the_answer(
+async def test_an_answer_is_delivered_after_a_failure_of_the_server(
     server: TelegramServer, tmp_path: Path, answer: Answer
 ) -> None:
     alice = server.person("Alice")
@@ -98,7 +100,9 @@ async def test_a_failure_of_the_server_costs_nobody_the_answer(
     assert len(server.called("sendMessage")) == 3
 
 
-async def test_a_refused_connection_costs_nobody_the_answer(server: TelegramServer, tmp_path: Path) -> None:
+async def test_an_answer_is_delivered_after_a_refused_connection(
+    server: TelegramServer, tmp_path: Path
+) -> None:
     alice = server.person("Alice")
     async with WireGateway(server, tmp_path) as gateway:
         server.say(alice, "hold it")
@@ -112,7 +116,7 @@ async def test_a_refused_connection_costs_nobody_the_answer(server: TelegramServ
 
 
 @pytest.mark.parametrize("answer", [CUT, CUT_AFTER])
-async def test_an_answer_that_may_have_arrived_is_told_and_resent_on_request(
+async def test_an_unknown_delivery_is_reported_and_resent_on_request(
     server: TelegramServer, tmp_path: Path, answer: Answer
 ) -> None:
     alice = server.person("Alice")
@@ -193,7 +197,8 @@ async def test_a_long_answer_of_ten_parts_is_sent_in_parts(server: TelegramServe
 async def test_a_group_that_becomes_a_supergroup_keeps_its_conversation(
     server: TelegramServer, tmp_path: Path, announced: bool, shared: bool
 ) -> None:
-    """Telegram tells it in a message, and with the refusal of the next message to the old chat."""
+    """Telegram reports the migration in a message, and also when it refuses the next message to the old
+    chat."""
     alice, group = server.person("Alice"), server.group("Friends", basic=True)
     keying = Keying(group_sessions_per_user=not shared)
     async with WireGateway(server, tmp_path, keying=keying) as gateway:
@@ -278,7 +283,7 @@ async def test_parts_of_an_album_survive_a_restart(
 async def test_a_callback_without_a_response_is_sent_again_with_the_same_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The receiver takes the callback twice, cuts the connection and fails, before it confirms."""
+    """The receiver cuts the connection, responds with an error, cuts the connection again, and then confirms."""
     monkeypatch.setattr(delivery, "FIRST_PAUSE_S", 0.02)
     statuses = [0, 502, 0, 204]
     received: list[tuple[str, str]] = []

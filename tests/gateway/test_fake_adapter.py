@@ -25,7 +25,7 @@ async def accepted(event: Event, offered: Sequence[OfferedFile]) -> Receipt:
     return Receipt("accepted", event.text)
 
 
-async def test_what_somebody_says_is_handed_in_while_it_is_connected() -> None:
+async def test_messages_are_delivered_while_the_adapter_is_connected() -> None:
     adapter = FakeAdapter()
     with pytest.raises(Unreachable):
         await adapter.hear(Event(ANN, "too early", 1.0))
@@ -46,7 +46,7 @@ async def test_a_connection_that_is_lost_can_be_made_again() -> None:
         assert (await adapter.hear(Event(ANN, "again", 1.0))).state == "accepted"
 
 
-async def test_it_shows_what_it_was_told_and_changes_it() -> None:
+async def test_the_adapter_shows_and_edits_messages() -> None:
     adapter = FakeAdapter()
     sent = await adapter.send(ANN, "one", idempotency_key="a")
     assert sent is not None
@@ -56,7 +56,7 @@ async def test_it_shows_what_it_was_told_and_changes_it() -> None:
         await adapter.edit(ANN, "unknown", "three")
 
 
-async def test_it_fails_as_often_as_it_was_asked_to() -> None:
+async def test_the_adapter_fails_as_often_as_requested() -> None:
     adapter = FakeAdapter()
     adapter.fail("send", RateLimited("slow down", 3), times=2)
     for _ in range(2):
@@ -67,7 +67,7 @@ async def test_it_fails_as_often_as_it_was_asked_to() -> None:
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-async def test_what_arrived_in_doubt_is_seen_twice_unless_it_is_idempotent(idempotent: bool) -> None:
+async def test_an_unknown_delivery_is_seen_twice_unless_the_adapter_is_idempotent(idempotent: bool) -> None:
     adapter = FakeAdapter(can=Capabilities(idempotent=idempotent))
     adapter.fail("send", DeliveryUnknown("no answer"), arrives=True)
     with pytest.raises(DeliveryUnknown):
@@ -76,6 +76,6 @@ async def test_what_arrived_in_doubt_is_seen_twice_unless_it_is_idempotent(idemp
     assert adapter.texts == (["one"] if idempotent else ["one", "one"])
 
 
-async def test_what_is_too_long_is_not_taken() -> None:
+async def test_a_message_that_is_too_long_is_refused() -> None:
     with pytest.raises(Undeliverable):
         await FakeAdapter(can=Capabilities(max_length=3)).send(ANN, "four", idempotency_key="a")

@@ -1,5 +1,6 @@
-"""Handoff from the terminal to a chat and back, with the real chat, gateway and Telegram SDK in separate
-processes."""
+"""A conversation is handed off from the terminal to a chat and back. The chat, the gateway and the Telegram
+SDK are real and run in separate processes.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +86,7 @@ def handoff(usual: HandoffSetup) -> HandoffSetup:
     return usual
 
 
-def test_a_conversation_goes_to_telegram_and_comes_back(handoff: HandoffSetup) -> None:
+def test_a_conversation_is_handed_to_telegram_and_back(handoff: HandoffSetup) -> None:
     stage, model, ann = handoff.stage, handoff.model, handoff.ann
     here, key = stage.dm(ann), key_of(stage, stage.dm(ann))
     terminal, session, apple = handoff.conversation()
@@ -111,7 +112,7 @@ def test_a_conversation_goes_to_telegram_and_comes_back(handoff: HandoffSetup) -
     back.sees(echo(plum))
     assert pear in model.request_text(plum)
     meanwhile = f"meanwhile{apple}"
-    # The conversation is open in the terminal, so the message waits and the person is told.
+    # the conversation is open in the terminal, so the message waits and the person is told
     stage.say(ann, here, meanwhile)
     until(lambda: "open elsewhere" in stage.heard(here)[-1], lambda: stage.heard(here))
     back.says("", LEAVE)
@@ -139,7 +140,7 @@ def test_a_platform_that_cannot_be_reached(handoff: HandoffSetup) -> None:
     _goes_on(handoff, terminal, apple)
 
 
-def test_given_up_at_the_terminal(handoff: HandoffSetup) -> None:
+def test_cancelled_at_the_terminal(handoff: HandoffSetup) -> None:
     stage, here = handoff.stage, handoff.stage.dm(handoff.ann)
     terminal, session, apple = handoff.conversation()
     before = len(stage.heard(here))
@@ -159,7 +160,7 @@ def test_given_up_at_the_terminal(handoff: HandoffSetup) -> None:
     assert stage.heard(here)[before:] == [echo(f"barrier{apple}")]
 
 
-def test_without_a_home_channel_until_somebody_names_one(make_handoff: Callable[..., HandoffSetup]) -> None:
+def test_without_a_home_channel_until_one_is_set(make_handoff: Callable[..., HandoffSetup]) -> None:
     handoff = make_handoff(home=False)
     handoff.gateway.be_up()
     stage, here = handoff.stage, handoff.stage.dm(handoff.ann)

@@ -1,5 +1,6 @@
-"""A conversation of the terminal continues in a chat. If that fails, it stays in the terminal and the person
-is told why."""
+"""A conversation of the terminal continues in a chat. If the handoff fails, the conversation stays in the
+terminal, and the person is told why.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ async def handed_over(
     return state
 
 
-async def test_it_goes_on_in_the_private_chat_of_its_new_owner() -> None:
+async def test_a_conversation_continues_in_the_private_chat_of_its_new_owner() -> None:
     async with LocalGateway(at_home()) as gateway:
         await gateway.asks(ANN, "hello")
         before = gateway.session_of(ANN)
@@ -76,9 +77,9 @@ async def test_it_goes_on_in_the_private_chat_of_its_new_owner() -> None:
         assert "the machine has a secret" not in gateway.brain.request_text
 
 
-async def test_whose_it_is_now_is_known_without_a_word_of_theirs() -> None:
-    """The new owner is known before that person writes a message. A reset by time and a rebuild from the
-    mirror files need the owner."""
+async def test_the_new_owner_is_known_before_their_first_message() -> None:
+    """The new owner is known before that person writes a message. A reset by time and a rebuild from mirror
+    files need this."""
     async with LocalGateway(at_home()) as gateway:
         session = begun(gateway)
         await handed_over(gateway, session)
@@ -92,7 +93,7 @@ async def test_whose_it_is_now_is_known_without_a_word_of_theirs() -> None:
         assert entries[route.session_key]["origin"]["user_id"] == ANN.user_id
 
 
-async def test_what_begins_there_afterwards_is_of_that_platform() -> None:
+async def test_a_later_conversation_belongs_to_that_platform() -> None:
     async with LocalGateway(at_home()) as gateway:
         await handed_over(gateway, begun(gateway))
         await gateway.asks(ANN, "/new")
@@ -102,7 +103,7 @@ async def test_what_begins_there_afterwards_is_of_that_platform() -> None:
         assert fresh["owner"] == find_owner(ANN)
 
 
-async def test_in_a_group_it_goes_on_in_a_thread_of_its_own_that_all_share() -> None:
+async def test_in_a_group_a_conversation_continues_in_a_new_shared_thread() -> None:
     async with LocalGateway(at_home("-9")) as gateway:
         session = begun(gateway)
         assert (await handed_over(gateway, session))["state"] == "completed"
@@ -121,7 +122,9 @@ async def test_in_a_group_it_goes_on_in_a_thread_of_its_own_that_all_share() -> 
         (at_home(), "matrix", "not connected"),
     ],
 )
-async def test_where_it_cannot_go_it_stays(settings: GatewaySettings, platform: str, why: str) -> None:
+async def test_a_conversation_that_cannot_be_handed_over_stays(
+    settings: GatewaySettings, platform: str, why: str
+) -> None:
     async with LocalGateway(settings) as gateway:
         session = begun(gateway)
         state = await handed_over(gateway, session, platform)
@@ -132,7 +135,7 @@ async def test_where_it_cannot_go_it_stays(settings: GatewaySettings, platform: 
         assert (gateway.db.get_session(session) or {})["owner"] == ""
 
 
-async def test_a_group_without_threads_is_no_home() -> None:
+async def test_a_group_without_threads_cannot_be_the_home_channel() -> None:
     async with LocalGateway(at_home("-9"), Platform(threads=False)) as gateway:
         state = await handed_over(gateway, begun(gateway))
         assert state["state"] == "failed"
@@ -142,7 +145,7 @@ async def test_a_group_without_threads_is_no_home() -> None:
 @pytest.mark.parametrize(
     "problem", [Undeliverable("we were thrown out"), ZeroDivisionError("a mistake of ours")]
 )
-async def test_what_was_not_told_is_not_handed_over_and_the_next_is(problem: Exception) -> None:
+async def test_a_handoff_that_could_not_be_announced_fails_and_the_next_succeeds(problem: Exception) -> None:
     async with LocalGateway(at_home()) as gateway:
         session = begun(gateway)
         gateway.platform.fail("send", problem)
@@ -152,7 +155,7 @@ async def test_what_was_not_told_is_not_handed_over_and_the_next_is(problem: Exc
         assert gateway.session_of(ANN) == session
 
 
-async def test_what_somebody_works_in_is_not_taken_away() -> None:
+async def test_a_conversation_in_use_is_not_handed_over() -> None:
     async with LocalGateway(at_home()) as gateway:
         session = begun(gateway)
         with another_program(WORKS_IN, session):
@@ -161,7 +164,7 @@ async def test_what_somebody_works_in_is_not_taken_away() -> None:
         assert "another program" in str(state["error"])
 
 
-async def test_into_a_chat_that_is_busy_it_goes_when_that_is_done() -> None:
+async def test_a_handoff_to_a_busy_chat_waits() -> None:
     async with LocalGateway(at_home()) as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")
@@ -175,7 +178,7 @@ async def test_into_a_chat_that_is_busy_it_goes_when_that_is_done() -> None:
         assert gateway.session_of(ANN) == session
 
 
-async def test_who_had_it_before_is_in_another_conversation_from_then_on() -> None:
+async def test_the_former_chat_begins_another_conversation() -> None:
     """A conversation of Ann's chat is resumed in the terminal and handed over to Bob's chat. Ann's next
     message begins another conversation."""
     async with LocalGateway(at_home(BOB.chat_id)) as gateway:
@@ -224,7 +227,7 @@ async def test_a_thread_that_is_spelled_as_a_person_there_has_a_key_of_its_own()
         assert gateway.session_of(somebody) == before
 
 
-async def test_where_nobody_shares_a_thread_it_stays() -> None:
+async def test_without_shared_threads_the_conversation_stays() -> None:
     settings = at_home("-9").replace(keying=Keying(thread_sessions_per_user=True))
     async with LocalGateway(settings) as gateway:
         state = await handed_over(gateway, begun(gateway))
@@ -233,8 +236,8 @@ async def test_where_nobody_shares_a_thread_it_stays() -> None:
         assert not gateway.platform.messages
 
 
-async def test_what_was_handed_over_is_reset_in_the_name_of_its_new_owner() -> None:
-    """After a restart, a reset knows the owner of the chat although no message has named the owner yet."""
+async def test_a_reset_after_a_handoff_uses_the_new_owner() -> None:
+    """After a restart, a reset knows the owner of the chat, although no message has named the owner yet."""
     rule = ResetPolicy("idle", idle_minutes=1)
     async with LocalGateway(at_home().replace(reset=rule)) as gateway:
         session = begun(gateway)

@@ -1,4 +1,4 @@
-"""Health and readiness over real HTTP."""
+"""Health and readiness checks over real HTTP."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Gateway:
         return HealthSources(clock.now() - 60, lambda: self.platforms, self.write, self.waiting, self.metrics)
 
 
-async def test_a_gateway_that_is_well() -> None:
+async def test_a_healthy_gateway() -> None:
     async with served(health_app(Gateway().watched)) as address, client_of(address) as client:
         answer = await client.get("/healthz")
     data = answer.json()
@@ -62,7 +62,7 @@ async def test_a_gateway_that_is_well() -> None:
     }
 
 
-async def test_a_platform_that_is_down_degrades_it_and_says_why_in_one_line_without_secrets() -> None:
+async def test_a_platform_that_is_down_is_reported_in_one_line_without_secrets() -> None:
     gateway = Gateway()
     gateway.platforms = [
         PlatformState("telegram", "up", SINCE),
@@ -107,7 +107,7 @@ async def test_a_store_that_does_not_answer_is_not_waited_for(monkeypatch: pytes
     assert answer.json()["store"]["error"] == "the store did not respond within 0.05 seconds"
 
 
-async def test_it_is_ready_when_every_platform_is_connected_and_it_does_not_end() -> None:
+async def test_the_gateway_is_ready_if_every_platform_is_connected_and_it_is_not_shutting_down() -> None:
     gateway, ending = Gateway(), False
     watched = gateway.watched._replace(is_draining=lambda: ending)
     async with served(health_app(watched)) as address, client_of(address) as client:
@@ -125,7 +125,7 @@ async def test_it_is_ready_when_every_platform_is_connected_and_it_does_not_end(
         assert (ready.status_code, ready.json()["reasons"]) == (503, ["the gateway is shutting down"])
 
 
-async def test_the_numbers_are_those_of_the_moment() -> None:
+async def test_the_metrics_are_current() -> None:
     gateway = Gateway()
     gateway.platforms = [
         PlatformState("telegram", "up", SINCE),
@@ -144,16 +144,16 @@ async def test_the_numbers_are_those_of_the_moment() -> None:
     assert '\nhermes_messages_received_total{platform="telegram",state="accepted"} 1\n' in first.text
 
 
-async def test_nothing_else_is_there_and_nothing_can_be_sent() -> None:
+async def test_other_paths_and_methods_are_refused() -> None:
     async with served(health_app(Gateway().watched)) as address, client_of(address) as client:
         for method, path, status in (("GET", "/", 404), ("POST", "/healthz", 405)):
             answer = await client.request(method, path)
             assert (answer.status_code, set(answer.json())) == (status, {"error"})
 
 
-async def test_many_who_ask_at_once_write_to_the_store_once() -> None:
-    """Requests at the same time share one write: anybody can send requests, and a write is expensive. If the
-    store hangs, only one thread is blocked."""
+async def test_concurrent_requests_write_to_the_store_once() -> None:
+    """Concurrent requests share one write. Anybody can send requests, and a write is expensive. If the store
+    hangs, only one thread is blocked."""
     gateway, writes, go_on = Gateway(), 0, asyncio.Event()
 
     async def write() -> None:
@@ -174,7 +174,7 @@ async def test_many_who_ask_at_once_write_to_the_store_once() -> None:
     assert writes == 1
 
 
-async def test_a_mistake_and_a_path_are_not_told() -> None:
+async def test_errors_and_paths_are_not_shown() -> None:
     gateway = Gateway()
     gateway.problem = make_error(StoreFull, "there is no room for /home/ann/.hermes/state.db")
     async with served(health_app(gateway.watched)) as address, client_of(address) as client:

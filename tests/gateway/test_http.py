@@ -1,5 +1,6 @@
-"""The shared HTTP server starts and stops together with its task. Requests cannot exhaust its memory or
-connections."""
+"""The shared HTTP server starts and stops with its task. Requests cannot exhaust its memory or its
+connections.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ async def test_an_app_is_served_and_says_nothing_on_the_terminal(
     assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
-async def test_what_breaks_in_an_app_is_logged_and_the_next_request_is_answered(
+async def test_an_error_of_an_app_is_logged_and_the_next_request_is_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with served(APP) as address, client_of(address) as client:
@@ -79,7 +80,7 @@ async def test_signals_stay_with_the_process() -> None:
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
-async def test_nothing_tells_which_software_answers() -> None:
+async def test_no_header_names_the_software() -> None:
     async with served(APP) as address, client_of(address) as client:
         assert "server" not in (await client.get("/")).headers
 
@@ -122,7 +123,7 @@ async def test_a_port_in_use_is_one_clear_line() -> None:
         ("127.0.0.1", -1, "invalid port -1: the highest port is 65535"),
     ],
 )
-async def test_a_place_that_is_not_ours_is_one_clear_line(host: str, port: int, line: str) -> None:
+async def test_an_address_that_cannot_be_used_is_one_clear_line(host: str, port: int, line: str) -> None:
     with pytest.raises(Misconfigured) as caught:
         await serve(APP, host, port)
     assert str(caught.value) == line
@@ -149,7 +150,9 @@ async def test_a_request_that_is_open_at_the_end_is_still_answered() -> None:
         await running
 
 
-async def test_one_that_does_not_end_in_time_may_say_a_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_does_not_end_in_time_can_send_a_last_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(host, "GRACE_S", 0)
     begun, ended = asyncio.Event(), asyncio.Event()
 
@@ -174,7 +177,7 @@ async def test_one_that_does_not_end_in_time_may_say_a_last_word(monkeypatch: py
     await client.__aexit__(None, None, None)
 
 
-async def test_a_second_cancellation_ends_it_at_once() -> None:
+async def test_a_second_cancellation_ends_the_server_at_once() -> None:
     begun = asyncio.Event()
 
     async def endless(request: Request) -> Response:
@@ -234,7 +237,7 @@ async def test_an_app_says_in_its_own_words_that_a_body_is_too_large() -> None:
     ],
     ids=["silent", "headers that do not end", "the same on a used connection"],
 )
-async def test_whoever_does_not_ask_in_time_is_hung_up_on(
+async def test_a_connection_without_a_request_is_closed_after_a_time(
     trickle: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host, "REQUEST_S", 0.2)
@@ -246,7 +249,7 @@ async def test_whoever_does_not_ask_in_time_is_hung_up_on(
         writer.close()
 
 
-async def test_a_request_that_takes_its_time_to_be_answered_is_not_hung_up_on(
+async def test_a_connection_with_a_slow_answer_is_not_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(host, "REQUEST_S", 0.5)
@@ -267,7 +270,7 @@ async def test_a_request_that_takes_its_time_to_be_answered_is_not_hung_up_on(
         writer.close()
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "BODY_S", 0.2)
     async with served(APP) as address:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
@@ -315,7 +318,7 @@ async def test_the_oldest_idle_connection_makes_room_for_a_new_one() -> None:
             writer.close()
 
 
-async def test_connections_with_an_answer_on_its_way_are_kept_and_more_are_told_to_come_back() -> None:
+async def test_active_connections_are_kept_and_further_ones_are_refused() -> None:
     set_limits(Limits(connections=2))
     begun, go_on = asyncio.Semaphore(0), asyncio.Event()
 
@@ -338,7 +341,7 @@ async def test_connections_with_an_answer_on_its_way_are_kept_and_more_are_told_
         assert [(await one).text for one in asked] == ["here it is"] * 2
 
 
-async def test_a_body_that_does_not_come_makes_room_when_nobody_is_idle() -> None:
+async def test_without_idle_connections_one_that_waits_for_a_body_is_closed() -> None:
     set_limits(Limits(connections=1))
     async with served(APP) as address, client_of(address) as client:
         stalled = await _connect(address, b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
@@ -381,7 +384,7 @@ asyncio.run(serve(app, "127.0.0.1", 0, ready=lambda port: print(port, flush=True
 """
 
 
-async def test_more_half_open_connections_than_file_descriptors_shut_nobody_out() -> None:
+async def test_more_half_open_connections_than_file_descriptors_do_not_block_others() -> None:
     server = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", FEW_DESCRIPTORS),
         stdout=asyncio.subprocess.PIPE,
@@ -431,7 +434,7 @@ def test_one_holder_gets_half_of_the_pool() -> None:
     assert pool.take("c", 50)
 
 
-async def test_an_answer_that_nobody_reads_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_is_not_read_is_discarded_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "SEND_S", 0.2)
     over = asyncio.Event()
 
@@ -472,7 +475,7 @@ async def test_an_answer_that_nobody_reads_is_not_kept_for_ever(monkeypatch: pyt
         "a large body",
     ],
 )
-async def test_every_error_has_one_shape(sent: bytes, status: int) -> None:
+async def test_every_error_has_the_same_format(sent: bytes, status: int) -> None:
     app = Starlette(routes=APP.routes, exception_handlers=error_handlers())
     async with served(app) as address:
         reader, writer = await _connect(address, sent)

@@ -1,5 +1,6 @@
-"""Incidents of a chat are stored with the chat. Incidents that are recorded at the same time do not overwrite
-each other."""
+"""Incidents are stored with their chat. Incidents that are recorded at the same time do not overwrite each
+other.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ KEY = "agent:main:telegram:dm:1"
 TIMES = 40
 
 
-def test_two_who_note_something_at_the_same_time_do_not_undo_each_other(db: SessionDB) -> None:
+def test_two_concurrent_incidents_are_both_recorded(db: SessionDB) -> None:
     db.routing.route(KEY, "telegram", "dm", "1", "", "", db.create_session("s", "telegram"))
 
     def cut_off() -> list[int]:
@@ -32,7 +33,7 @@ def test_two_who_note_something_at_the_same_time_do_not_undo_each_other(db: Sess
     ]
 
 
-def test_a_chat_that_is_not_known_any_more_has_nothing_to_remember(db: SessionDB) -> None:
+def test_an_unknown_chat_has_no_incidents(db: SessionDB) -> None:
     incidents.add_incident(db, KEY, "something")
     assert incidents.count_interruption(db, KEY, 7) == 1
     assert incidents.list_incidents(db, KEY) == []

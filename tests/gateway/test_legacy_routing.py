@@ -29,7 +29,7 @@ def entry(session_id: str, origin: dict[str, Any] | None, **more: Any) -> dict[s
 
 
 def session(db: SessionDB, session_id: str, source: str = "telegram", title: str | None = None) -> str:
-    """Create a session without an owner, as an older program did."""
+    """Create a session without an owner, as older programs do."""
     db.create_session(session_id, source)
     db.append_message(session_id, "user", f"in {session_id}")
     if title is not None:
@@ -42,7 +42,7 @@ GROUP = {"platform": "telegram", "chat_id": "-100", "chat_type": "group", "user_
 TOPIC = {"platform": "telegram", "chat_id": "-100", "chat_type": "thread", "user_id": "42", "thread_id": "7"}
 
 
-def test_a_person_goes_on_in_their_own_session(db: SessionDB, file: Path) -> None:
+def test_a_person_continues_in_their_own_session(db: SessionDB, file: Path) -> None:
     session(db, "old", title="Holidays")
     file.write_text(json.dumps({"agent:main:telegram:dm:42": entry("old", ANN, memory_flushed=True)}))
     assert import_once(db, file).chats == 1
@@ -56,7 +56,9 @@ def test_a_person_goes_on_in_their_own_session(db: SessionDB, file: Path) -> Non
     assert route.entry["origin"]["user_name"] == "Ann"
 
 
-def test_a_shared_thread_is_the_rooms_and_a_group_each_persons(db: SessionDB, file: Path) -> None:
+def test_a_shared_thread_belongs_to_the_room_and_a_group_session_to_a_person(
+    db: SessionDB, file: Path
+) -> None:
     session(db, "topic")
     session(db, "mine")
     file.write_text(json.dumps({"a": entry("topic", TOPIC), "b": entry("mine", GROUP)}))
@@ -68,7 +70,7 @@ def test_a_shared_thread_is_the_rooms_and_a_group_each_persons(db: SessionDB, fi
     assert bob.get_session("mine") is None
 
 
-def test_the_whole_conversation_changes_hands_and_titles_stay_unique(db: SessionDB, file: Path) -> None:
+def test_the_whole_conversation_gets_the_owner_and_titles_stay_unique(db: SessionDB, file: Path) -> None:
     theirs = db.scoped(Principal("telegram", "42", "42"))
     theirs.set_session_title(theirs.create_session(), "Plans")
     session(db, "old", title="Plans")
@@ -88,7 +90,7 @@ def test_the_whole_conversation_changes_hands_and_titles_stay_unique(db: Session
     assert db.verify().ok
 
 
-def test_a_bad_entry_is_left_out_with_a_line_and_costs_no_other(db: SessionDB, file: Path) -> None:
+def test_a_bad_entry_is_reported_and_does_not_affect_others(db: SessionDB, file: Path) -> None:
     session(db, "good")
     bad = {
         "no entry": 7,
@@ -106,7 +108,7 @@ def test_a_bad_entry_is_left_out_with_a_line_and_costs_no_other(db: SessionDB, f
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", "\x00"])
-def test_a_file_that_makes_no_sense_is_told(db: SessionDB, file: Path, text: str) -> None:
+def test_an_invalid_file_is_reported(db: SessionDB, file: Path, text: str) -> None:
     file.write_text(text)
     assert (import_file(db, file).chats, len(import_file(db, file).left_out)) == (0, 1)
 
@@ -123,7 +125,7 @@ def test_a_chat_that_the_store_knows_is_never_changed(db: SessionDB, file: Path)
     assert row["owner"] == ""
 
 
-def test_it_is_done_once(db: SessionDB, file: Path) -> None:
+def test_the_import_runs_once(db: SessionDB, file: Path) -> None:
     import_once(db, file)  # nothing to import
     session(db, "old")
     file.write_text(json.dumps({"agent:main:telegram:dm:42": entry("old", ANN)}))
@@ -162,7 +164,7 @@ def test_two_names_of_one_person_are_one_chat_and_the_last_used_counts(
     assert find_owner(Source.from_dict(lid)) == find_owner(Source.from_dict(phone))
 
 
-def test_who_shares_a_session_is_as_it_is_set_now(db: SessionDB, file: Path) -> None:
+def test_sharing_follows_the_current_settings(db: SessionDB, file: Path) -> None:
     session(db, "old")
     file.write_text(json.dumps({"agent:main:telegram:group:-100:42": entry("old", GROUP)}))
     import_file(db, file, Keying(group_sessions_per_user=False))
@@ -170,7 +172,7 @@ def test_who_shares_a_session_is_as_it_is_set_now(db: SessionDB, file: Path) -> 
     assert db.scoped(Principal("telegram", None, "-100", None, "group")).get_session("old") is not None
 
 
-def test_a_session_of_somebody_else_is_never_given_away(db: SessionDB, file: Path) -> None:
+def test_a_session_of_another_person_is_never_reassigned(db: SessionDB, file: Path) -> None:
     bob = db.scoped(Principal("telegram", "43", "43"))
     secret = bob.create_session()
     file.write_text(json.dumps({"k": entry(secret, ANN)}))

@@ -1,4 +1,4 @@
-"""The log has one line per event, as text or JSON, and contains no secrets."""
+"""The log has one line for each event, as text or JSON. It contains no secrets."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_secrets_are_in_no_line_wherever_they_come_from(capsys: pytest.CaptureFi
     assert not [secret for secret in (TOKEN, "MadeUp", "a-plain-password") if secret in output]
 
 
-def test_a_token_in_an_address_is_hidden_though_nobody_knows_it() -> None:
+def test_an_unknown_token_in_an_address_is_hidden() -> None:
     assert redact_all([], f"GET /bot{TOKEN}/getMe") == "GET /bot123456:[redacted Telegram bot address]/getMe"
 
 
@@ -70,7 +70,7 @@ def test_a_secret_is_hidden_as_it_stands_in_an_address_too() -> None:
     assert redact_all(["s3/cr t"], "GET /?t=s3%2Fcr%20t and s3/cr t") == "GET /?t=[redacted] and [redacted]"
 
 
-def test_libraries_are_quiet_about_what_people_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_libraries_do_not_log_messages_of_people(capsys: pytest.CaptureFixture[str]) -> None:
     for verbose in (False, True):
         set_up_logs(verbose=verbose)
         logging.getLogger("telegram.ext").debug("Update(message=Message(text='my secret wish'))")
@@ -79,7 +79,7 @@ def test_libraries_are_quiet_about_what_people_say(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == ""
 
 
-def test_a_second_time_nothing_is_said_twice(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_setup_does_not_duplicate_lines(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logs()
     set_up_logs()
     logging.getLogger("hermes").warning("once")

@@ -1,5 +1,6 @@
-"""The messages of a chat are processed in order, one at a time. The tests include messages during an answer,
-edits and retractions."""
+"""The messages of a chat are processed in order, one at a time. This includes messages during an answer,
+edits and deleted messages.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ async def test_two_chats_in_one_conversation_wait_for_each_other() -> None:
         ]
 
 
-async def test_what_waits_is_worked_on_after_a_restart() -> None:
+async def test_waiting_messages_are_processed_after_a_restart() -> None:
     async with LocalGateway(settings_of(drain_seconds=0.05)) as gateway:
         await gateway.says(ANN, "hold first")
         await gateway.holds("first")
@@ -112,7 +113,7 @@ async def test_a_command_is_answered_while_an_answer_is_made() -> None:
         gateway.let_go("on")
 
 
-async def test_stop_ends_the_answer_and_keeps_what_was_said() -> None:
+async def test_stop_ends_the_answer_and_keeps_its_text() -> None:
     async with LocalGateway() as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")
@@ -133,7 +134,7 @@ async def test_new_does_not_wait_for_the_answer() -> None:
         assert gateway.session_of(ANN) != old
 
 
-async def test_interrupt_lets_the_newest_message_go_first() -> None:
+async def test_with_interrupt_the_newest_message_is_answered_first() -> None:
     async with LocalGateway(settings_of(platform={"busy": "interrupt"})) as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")
@@ -142,7 +143,7 @@ async def test_interrupt_lets_the_newest_message_go_first() -> None:
         assert gateway.heard(ANN) == ["well, \n\n_(stopped)_", "you said: rather this"]
 
 
-async def test_steer_says_it_into_the_answer() -> None:
+async def test_with_steer_a_message_is_passed_to_the_answer() -> None:
     async with LocalGateway(settings_of(platform={"busy": "steer"})) as gateway:
         gateway.brain.gate("b").set()
         await gateway.says(ANN, "twice a todo {}")
@@ -156,7 +157,7 @@ async def test_steer_says_it_into_the_answer() -> None:
         assert await gateway.asks(ANN, "next") == ["you said: next"]
 
 
-async def test_no_answer_is_swallowed_by_what_is_said_into_it() -> None:
+async def test_a_message_passed_to_an_answer_loses_no_answer() -> None:
     async with LocalGateway(settings_of(platform={"busy": "steer"})) as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")
@@ -173,7 +174,7 @@ async def test_no_answer_is_swallowed_by_what_is_said_into_it() -> None:
         ]
 
 
-async def test_a_change_of_a_message_is_not_said_into_an_answer() -> None:
+async def test_an_edit_is_not_passed_to_an_answer() -> None:
     async with LocalGateway(settings_of(platform={"busy": "steer"})) as gateway:
         await gateway.asks(ANN, "older", number="m")
         await gateway.asks(ANN, "newer")
@@ -210,7 +211,7 @@ async def test_an_edit_of_the_message_that_is_answered_begins_the_answer_again()
         assert gateway.talk(ANN) == ["rather this", "you said: rather this"]
 
 
-async def test_of_several_edits_only_the_last_is_answered() -> None:
+async def test_only_the_last_of_several_edits_is_answered() -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "first")
         await gateway.says(ANN, "hold on", number="m")
@@ -224,8 +225,7 @@ async def test_of_several_edits_only_the_last_is_answered() -> None:
 
 
 class LateGateway(LocalGateway):
-    """A gateway in which creating the agent takes a while. Before the agent exists, there is no answer to
-    stop."""
+    """A gateway in which the agent is created slowly. Before the agent exists, there is no answer to stop."""
 
     def agents(self) -> StandardAgentProvider:
         self.asked, self.known = asyncio.Event(), asyncio.Event()
@@ -265,7 +265,7 @@ async def test_an_answer_can_be_stopped_before_it_has_begun(
         assert "you said: one" not in gateway.heard(ANN)
 
 
-async def test_an_edit_of_an_older_message_is_let_be() -> None:
+async def test_an_edit_of_an_older_message_is_ignored() -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "first", number="m")
         await gateway.asks(ANN, "second")
@@ -273,7 +273,7 @@ async def test_an_edit_of_an_older_message_is_let_be() -> None:
         assert gateway.talk(ANN) == ["first", "you said: first", "second", "you said: second"]
 
 
-async def test_in_a_room_nobody_edits_what_another_said_last() -> None:
+async def test_in_a_room_an_edit_does_not_replace_the_last_message_of_another() -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(in_thread(ANN), "ann's", number="m")
         await gateway.asks(in_thread(BOB), "bob's")
@@ -298,7 +298,7 @@ async def test_a_picture_is_shown_to_the_model() -> None:
         assert last[1]["image_url"]["url"] == "data:image/png;base64,iVBORw=="
 
 
-async def test_what_is_too_large_or_cannot_be_fetched_is_told() -> None:
+async def test_a_file_that_is_too_large_or_unavailable_is_reported() -> None:
     async def breaks() -> bytes:
         raise Unreachable("gone")
 
@@ -321,7 +321,7 @@ async def test_what_is_too_large_or_cannot_be_fetched_is_told() -> None:
         )
 
 
-async def test_a_file_that_never_comes_uses_up_the_time_of_the_others(
+async def test_a_file_that_never_arrives_uses_the_time_limit_of_all_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All files of a message share one time limit."""
@@ -356,7 +356,7 @@ async def test_a_message_that_is_only_a_file_is_a_message() -> None:
 # ---------------------------------------------------------------- other processes
 
 
-async def test_a_conversation_that_is_open_in_a_terminal_is_waited_for_and_told_once() -> None:
+async def test_a_message_waits_for_an_open_terminal_with_one_notice() -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "hello")
         with another_program(WORKS_IN, gateway.session_of(ANN)) as leave:
@@ -372,7 +372,7 @@ async def test_a_conversation_that_is_open_in_a_terminal_is_waited_for_and_told_
         assert gateway.heard(ANN)[2:] == ["you said: and now?", "you said: still there?"]
 
 
-async def test_an_answer_that_a_terminal_took_over_is_made_when_it_is_left() -> None:
+async def test_an_answer_interrupted_by_a_terminal_is_generated_later() -> None:
     async with LocalGateway() as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")
@@ -389,7 +389,9 @@ async def test_an_answer_that_a_terminal_took_over_is_made_when_it_is_left() -> 
 # ---------------------------------------------------------------- failures
 
 
-async def test_a_model_that_does_not_answer_is_told_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_of_the_model_is_reported_and_can_be_retried(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with LocalGateway() as gateway:
         replies = await gateway.asks(ANN, "fail")
         assert "the turn failed: nobody answers" in caplog.text
@@ -408,13 +410,13 @@ async def test_in_a_group_the_answer_answers_the_message(home: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [ANN, in_group(ANN), in_thread(ANN)])
-async def test_what_is_quoted_is_told(where: Source) -> None:
+async def test_a_quoted_message_is_passed_to_the_model(where: Source) -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(where, "yes", reply_to="shall we?")
         assert "shall we?" in gateway.talk(where)[0]
 
 
-async def test_a_store_without_room_is_told_in_the_same_turn_and_nothing_is_lost() -> None:
+async def test_a_full_disk_is_reported_in_the_same_turn_and_nothing_is_lost() -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "hello")
         await gateway.says(ANN, "hold on")
@@ -430,7 +432,7 @@ async def test_a_store_without_room_is_told_in_the_same_turn_and_nothing_is_lost
         assert gateway.talk(ANN)[2:] == ["hold on", "well, you said: hold on", "again", "you said: again"]
 
 
-async def test_a_store_without_room_before_the_turn_is_waited_for() -> None:
+async def test_a_turn_waits_while_the_disk_is_full() -> None:
     async with LocalGateway() as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")
@@ -458,7 +460,7 @@ async def test_retry_asks_the_same_again(where: Source) -> None:
         assert (await gateway.asks(where, "/retry"))[1] == replies[1]
 
 
-async def test_what_was_compressed_goes_on_and_its_last_message_can_be_changed() -> None:
+async def test_a_compressed_conversation_continues_and_its_last_message_can_be_edited() -> None:
     async with LocalGateway() as gateway:
         for number in range(12):
             await gateway.asks(ANN, f"fact {number} " + "and so on " * 50, number=f"m{number}")
@@ -477,7 +479,7 @@ def streaming(**more: object) -> LocalGateway:
     return LocalGateway(settings_of(platform={"stream": True, **more}))
 
 
-async def test_an_answer_is_seen_as_it_comes_and_is_one_message_in_the_end() -> None:
+async def test_a_streamed_answer_is_one_message_at_the_end() -> None:
     async with streaming() as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")
@@ -499,7 +501,7 @@ async def test_an_answer_that_is_stopped_says_so_in_its_message() -> None:
         assert sorted(gateway.heard(ANN)) == sorted(["well, \n\n_(stopped)_", "⏹ Stopped."])
 
 
-async def test_if_somebody_deletes_what_was_seen_the_answer_comes_as_another_message() -> None:
+async def test_if_the_preview_is_deleted_the_answer_is_a_new_message() -> None:
     async with streaming() as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.until(lambda: gateway.heard(ANN))
@@ -509,7 +511,7 @@ async def test_if_somebody_deletes_what_was_seen_the_answer_comes_as_another_mes
         assert gateway.heard(ANN) == ["well, you said: hold on"]
 
 
-async def test_nothing_is_seen_of_an_answer_before_the_one_that_came_first() -> None:
+async def test_no_preview_is_shown_before_earlier_answers() -> None:
     async with streaming() as gateway:
         gateway.platform.fail("send", Unreachable("no net"), times=1)
         await gateway.says(ANN, "first")
@@ -535,7 +537,7 @@ async def test_a_preview_that_cannot_be_shown_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("says_more", [True, False])
-async def test_where_a_message_gets_one_answer_it_is_the_one_that_counts(says_more: bool) -> None:
+async def test_a_platform_with_one_answer_per_message_gets_the_final_one(says_more: bool) -> None:
     async with LocalGateway(platform=Platform(can=Capabilities(allows_many_replies=says_more))) as gateway:
         await gateway.asks(ANN, "hello")
         replies = await gateway.asks(ANN, "/retry")
@@ -543,9 +545,9 @@ async def test_where_a_message_gets_one_answer_it_is_the_one_that_counts(says_mo
         assert len(replies) == (2 if says_more else 1)
 
 
-async def test_a_message_that_was_claimed_without_our_hearing_of_it_is_answered() -> None:
-    """The store fails after the commit of the claim and before it responds. The gateway therefore does not
-    know that it has claimed the message."""
+async def test_a_message_whose_claim_was_not_confirmed_is_answered() -> None:
+    """The store fails after the commit of the claim and before it responds. So the gateway does not know that
+    it has claimed the message."""
     async with LocalGateway() as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")
@@ -558,8 +560,8 @@ async def test_a_message_that_was_claimed_without_our_hearing_of_it_is_answered(
 
 
 @pytest.mark.parametrize("begin", ["/new", "/branch"])
-async def test_what_begins_in_a_private_chat_is_private_whatever_it_comes_out_of(begin: str) -> None:
-    """In a private chat, a person resumes a conversation from a group and then starts a new one. The new
+async def test_a_conversation_started_in_a_private_chat_is_private(begin: str) -> None:
+    """In a private chat, a person resumes a conversation of a group and then starts a new one. The new
     session does not belong to the group."""
     group = in_group(ANN)
     async with LocalGateway() as gateway:

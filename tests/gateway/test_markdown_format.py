@@ -1,4 +1,4 @@
-"""Text from outside is shown in an answer as plain text, even if it contains markup."""
+"""Text from outside is shown as plain text in an answer, even if it contains markup."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC).timestamp()
 
 
 @given(st.one_of(NASTY, st.text(max_size=80)))
-def test_a_plain_text_is_one_line_in_which_nothing_acts(text: str) -> None:
+def test_a_plain_text_is_one_line_without_markup(text: str) -> None:
     visible = escape_line(text)
     assert visible.splitlines() in ([], [visible])
     assert not re.search(r"(?<!\\)(?:\\\\)*[`*_~\[\]<>#|]", visible), "markup is escaped"
@@ -47,7 +47,7 @@ def test_a_code_span_cannot_be_left(text: str) -> None:
 
 
 @given(NASTY, NASTY)
-def test_a_snippet_has_bold_only_where_something_was_found(before: str, hit: str) -> None:
+def test_only_matches_are_bold_in_a_snippet(before: str, hit: str) -> None:
     visible = format_snippet(f"{before}>>>{hit}<<<{before}")
     assert visible.count("**") in (0, 2) or ">>>" in before + hit
     assert len(visible.splitlines()) <= 1
@@ -103,5 +103,5 @@ def test_times_are_those_of_the_person(
         (ResetPolicy("both", idle_minutes=90), "daily at 4:00, and after 1h 30m without a message"),
     ],
 )
-def test_a_policy_is_told_in_words(rule: ResetPolicy, told: str) -> None:
+def test_a_policy_is_described_in_words(rule: ResetPolicy, told: str) -> None:
     assert describe_policy(rule) == told

@@ -30,7 +30,7 @@ from hermes.gateway.settings import PlatformSettings
 from tests.gateway.loopback_server import served
 from tests.gateway.synapse import WITHIN, Account, People, Person, Synapse, eventually
 
-# One worker runs all of them, so that only one server is started.
+# one worker runs all of these tests, so that only one server is started
 pytestmark = pytest.mark.xdist_group("synapse")
 
 
@@ -64,7 +64,7 @@ class Gateway:
         await self.adapter.close()
 
     async def ended(self) -> BaseException | None:
-        """Wait until `run` ends by itself, and return how it ended."""
+        """Wait until `run` ends by itself. Return its result."""
         assert self._task
         await asyncio.wait({self._task}, timeout=WITHIN)
         return self._task.exception()
@@ -178,7 +178,7 @@ async def test_a_private_chat_both_ways(people: People, gateways: Gateways) -> N
     assert (await alice.heard(room, 3))[-1].silent
 
 
-async def test_in_a_group_we_listen_to_what_is_said_to_us(people: People, gateways: Gateways) -> None:
+async def test_in_a_group_only_addressed_messages_are_received(people: People, gateways: Gateways) -> None:
     alice, bob = await people("alice"), await people("bob")
     gateway = await gateways.started(allow_all=True)
     room = await _group(gateways, alice, bob)
@@ -206,7 +206,7 @@ async def test_in_a_group_we_listen_to_what_is_said_to_us(people: People, gatewa
     assert [(await gateway.hears()).text, (await gateway.hears()).text] == ["you there?", "/status"]
 
 
-async def test_a_group_in_which_everything_is_for_us(people: People, gateways: Gateways) -> None:
+async def test_a_group_in_which_all_messages_are_received(people: People, gateways: Gateways) -> None:
     alice, bob = await people("alice"), await people("bob")
     gateway = await gateways.started(allow_all=True, respond="all")
     room = await _group(gateways, alice, bob)
@@ -214,7 +214,7 @@ async def test_a_group_in_which_everything_is_for_us(people: People, gateways: G
     assert (await gateway.hears()).text == "anybody here?"
 
 
-async def test_threads_are_told_apart_and_answered_inside(people: People, gateways: Gateways) -> None:
+async def test_threads_are_separate_and_answered_inside(people: People, gateways: Gateways) -> None:
     alice, bob = await people("alice"), await people("bob")
     gateway = await gateways.started(allow_all=True)
     room = await _group(gateways, alice, bob)
@@ -230,7 +230,7 @@ async def test_threads_are_told_apart_and_answered_inside(people: People, gatewa
     assert (answer.thread, answer.reply_to) == (root, inside.message_id)
     assert answer.relation["is_falling_back"] is True
     await gateway.stop()
-    # It must ask the server whether it takes part in the thread.
+    # the adapter must ask the server whether the bot takes part in the thread
     gateway = await gateways.started(allow_all=True)
     await bob.say(room, "me too", thread=root)
     event = await gateway.hears()
@@ -258,22 +258,22 @@ async def test_a_new_version_of_a_message(people: People, gateways: Gateways) ->
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-async def test_a_deleted_message_is_told(people: People, gateways: Gateways, encrypted: bool) -> None:
+async def test_a_deleted_message_is_reported(people: People, gateways: Gateways, encrypted: bool) -> None:
     alice, bob = await people("alice"), await people("bob")
     gateway = await gateways.started(allow_all=True)
     room = await _group(gateways, alice, bob, encrypted=encrypted)
     first = await bob.say(room, "one", mentions=(gateways.user_id,))
     second = await bob.say(room, "two", mentions=(gateways.user_id,))
     assert [(await gateway.hears()).text for _ in range(2)] == ["one", "two"]
-    await bob.client.room_redact(room, first)  # its author
+    await bob.client.room_redact(room, first)  # by its author
     event = await gateway.hears()
     assert (event.removes, event.edits, event.text) == (True, first, "")
     assert (event.source.chat_id, event.source.user_id) == (room, bob.user_id)
     await gateway.stop()
-    await alice.client.room_redact(room, second)  # a moderator, while the gateway is away
+    await alice.client.room_redact(room, second)  # by a moderator, while the gateway is not connected
     gateway = await gateways.started(allow_all=True)
     while (event := await gateway.hears()).edits != second:
-        pass  # what was not yet saved as accepted comes again
+        pass  # updates that were not saved as accepted are delivered again
     assert (event.removes, event.source.user_id) == (True, bob.user_id)
     sent = str(await gateway.adapter.send(event.source, "ours", idempotency_key="1"))
     await alice.client.room_redact(room, sent)
@@ -384,7 +384,7 @@ async def test_an_encrypted_group_with_threads_answers_and_new_versions(
     assert (await carol.heard(room))[-1].text == "A piano."  # a later member can read new messages
 
 
-async def test_a_message_whose_key_comes_late_is_heard_then(
+async def test_a_message_whose_key_arrives_late_is_received_then(
     people: People, gateways: Gateways, caplog: pytest.LogCaptureFixture
 ) -> None:
     alice = await people("alice")
@@ -402,7 +402,7 @@ async def test_a_message_whose_key_comes_late_is_heard_then(
         "session_id": session.id,
         "session_key": session.session_key,
     }
-    session.shared = True  # although it was not shared
+    session.shared = True  # although the key was not shared
     with caplog.at_level(logging.WARNING, "hermes"):
         late = await alice.say(room, "too early")
         await alice.say(room, "as early")
@@ -424,7 +424,7 @@ async def test_a_message_whose_key_comes_late_is_heard_then(
     assert json.loads((gateways.folder / "state.json").read_text())["waiting"] == {}
 
 
-async def test_nothing_goes_in_the_clear_into_an_encrypted_room(people: People, gateways: Gateways) -> None:
+async def test_nothing_is_sent_unencrypted_to_an_encrypted_room(people: People, gateways: Gateways) -> None:
     alice = await people("alice")
     gateway = await gateways.started(encryption="false")
     room = await _dm(alice, gateways)
@@ -442,7 +442,9 @@ async def test_nothing_goes_in_the_clear_into_an_encrypted_room(people: People, 
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-async def test_what_is_sent_twice_is_seen_once(people: People, gateways: Gateways, encrypted: bool) -> None:
+async def test_a_message_that_is_sent_twice_is_seen_once(
+    people: People, gateways: Gateways, encrypted: bool
+) -> None:
     alice = await people("alice")
     gateway = await gateways.started()
     to = await _talk(alice, gateway, gateways, encrypted=encrypted)
@@ -455,7 +457,7 @@ async def test_what_is_sent_twice_is_seen_once(people: People, gateways: Gateway
     assert [one.text for one in await alice.heard(to.chat_id, 2)] == ["only once", "another"]
 
 
-async def test_what_could_not_be_kept_is_told_again(people: People, gateways: Gateways) -> None:
+async def test_a_message_that_was_not_accepted_is_delivered_again(people: People, gateways: Gateways) -> None:
     alice = await people("alice")
     gateway = await gateways.started()
     room = await _dm(alice, gateways)
@@ -479,7 +481,7 @@ async def test_a_slow_room_delays_no_other_and_its_position_is_not_saved(
     gateway.slow["slow"] = asyncio.Event()
     await alice.say(room, "slow")
     await alice.say(room, "after it")
-    for text in ("one", "two"):  # each in a sync of its own
+    for text in ("one", "two"):  # each message arrives in its own sync
         await bob.say(other, text)
         assert (await gateway.hears()).text == text
     await gateway.stop()  # as in a crash: the slow message was not accepted
@@ -506,7 +508,7 @@ async def test_a_server_that_goes_away_and_comes_back(
             await gateway.start()
     finally:
         await asyncio.to_thread(synapse.start)
-    # More than one page of the server's response.
+    # more messages than one page of the server's response
     texts = [f"while you were away {number}" for number in range(130)]
     for text in texts:
         await alice.say(room, text)
@@ -516,7 +518,9 @@ async def test_a_server_that_goes_away_and_comes_back(
     assert (await alice.heard(room))[0].text == "lost?"
 
 
-async def test_what_was_said_before_we_came_is_not_answered(people: People, gateways: Gateways) -> None:
+async def test_messages_from_before_the_first_start_are_not_answered(
+    people: People, gateways: Gateways
+) -> None:
     alice, bob = await people("alice"), await people("bob")
     room = await alice.create_group("Old", bob.user_id)
     await bob.join(room)
@@ -526,7 +530,7 @@ async def test_what_was_said_before_we_came_is_not_answered(people: People, gate
     gateway = await gateways.started(allowed_users=frozenset({alice.user_id}))
     assert (await gateway.hears()).text == "this is to you"
     await gateway.stop()
-    for file in gateways.folder.iterdir():  # as on its first start, in a room that it has already joined
+    for file in gateways.folder.iterdir():  # as on the first start, in a room that the bot has already joined
         file.unlink()
     gateway = await gateways.started()
     await alice.say(room, "Hermes, now")
@@ -551,7 +555,9 @@ async def test_a_private_chat_belongs_to_one_person(people: People, gateways: Ga
     assert (await gateway.hears()).source.chat_type == "group"
 
 
-async def test_strangers_may_ask_us_into_private_chats_only(people: People, gateways: Gateways) -> None:
+async def test_invitations_of_strangers_are_accepted_for_private_chats_only(
+    people: People, gateways: Gateways
+) -> None:
     alice, bob = await people("alice"), await people("bob")
     gateway = await gateways.started(allowed_users=frozenset({bob.user_id}))
     group = await alice.create_group("Strange", gateways.user_id)
@@ -567,7 +573,7 @@ async def test_strangers_may_ask_us_into_private_chats_only(people: People, gate
     await alice.meets(group, gateways.user_id)
 
 
-async def test_each_way_in_which_it_fails(synapse: Synapse, people: People, gateways: Gateways) -> None:
+async def test_every_kind_of_failure(synapse: Synapse, people: People, gateways: Gateways) -> None:
     alice = await people("alice")
     gateway = await gateways.started()
     room = await _dm(alice, gateways)
@@ -605,7 +611,7 @@ async def test_each_way_in_which_it_fails(synapse: Synapse, people: People, gate
         await gateway.adapter.send(event.source, "hello", idempotency_key="3")
 
 
-async def test_signed_out_means_signing_in_as_a_new_device(people: People, gateways: Gateways) -> None:
+async def test_after_a_logout_the_bot_signs_in_as_a_new_device(people: People, gateways: Gateways) -> None:
     alice = await people("alice")
     gateway = await gateways.started()
     room = (await _talk(alice, gateway, gateways, encrypted=True)).chat_id
@@ -669,7 +675,7 @@ _JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(_NAMES), _JSON))
-def test_whatever_people_send_can_be_read(content: dict[str, Any]) -> None:
+def test_any_event_of_people_can_be_read(content: dict[str, Any]) -> None:
     room_events.find_thread(content)
     room_text = room_events.read_content(content)
     if room_text is not None:
@@ -690,7 +696,7 @@ def test_whatever_people_send_can_be_read(content: dict[str, Any]) -> None:
         ("/new", True, "/new"),
     ],
 )
-def test_how_we_are_called(text: str, called: bool, rest: str) -> None:
+def test_names_by_which_the_bot_is_addressed(text: str, called: bool, rest: str) -> None:
     content = room_events.RoomText(text)
     assert room_events.is_addressed(content, "@hermes:localhost", ["Hermes"]) is called
     assert room_events.strip_address(text, "@hermes:localhost", ["Hermes"]) == rest
@@ -712,7 +718,7 @@ def test_an_answer_without_the_quote_before_it(body: str, quoted: str | None, te
     assert (content.replies_to, content.quoted, content.text) == ("$1", quoted, text)
 
 
-def test_a_link_to_us_calls_us() -> None:
+def test_a_link_to_the_bot_addresses_it() -> None:
     html = '<a href="https://matrix.to/#/%40hermes%3Alocalhost">H</a> hi'
     content = room_events.read_content({"msgtype": "m.text", "body": "H hi", "formatted_body": html})
     assert content
@@ -741,7 +747,7 @@ def test_plain_words_stay_plain() -> None:
 
 
 @given(st.text(max_size=2000))
-def test_every_text_that_is_short_enough_makes_an_event_that_is(text: str) -> None:
+def test_every_text_within_the_limit_fits_into_an_event(text: str) -> None:
     assert formatting.measure(text) <= formatting.LONGEST
     for content in (formatting.make_message(text), formatting.make_edit("$x", text)):
         assert len(json.dumps(content)) < 47_000

@@ -1,4 +1,4 @@
-"""Metrics are in Prometheus's documented text format, and Prometheus's own parser can read them."""
+"""The metrics have Prometheus's documented text format. Prometheus's own parser can read them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_back(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]
     }
 
 
-def test_a_counter_without_labels_begins_at_nought() -> None:
+def test_a_counter_without_labels_begins_at_zero() -> None:
     counter = Counter("seen_total", "What was seen.")
     assert written(counter) == "# HELP seen_total What was seen.\n# TYPE seen_total counter\nseen_total 0\n"
     counter.add()
@@ -61,7 +61,7 @@ def test_a_counter_never_goes_back() -> None:
         Counter("seen_total", "Seen.").add(by=-1)
 
 
-def test_what_was_not_declared_is_other_so_that_nothing_grows() -> None:
+def test_an_undeclared_label_value_is_counted_as_other() -> None:
     counter = Counter("in_total", "In.", platform=("telegram",))
     for person in range(1000):
         counter.add(f"user-{person}")
@@ -73,7 +73,7 @@ def test_forgotten_labels_are_an_error_at_once() -> None:
         Counter("in_total", "In.", platform=("a",), state=("b",)).add("a")
 
 
-def test_a_gauge_that_nobody_knows_is_left_out() -> None:
+def test_a_gauge_without_a_value_is_left_out() -> None:
     gauge = Gauge("waiting", "How many wait.")
     assert written(gauge) == "# HELP waiting How many wait.\n# TYPE waiting gauge\n"
     gauge.set(7)

@@ -1,4 +1,4 @@
-"""A new platform needs only a folder and a line in the registry."""
+"""A new platform needs only a folder and one line in the registry."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     return code, printed.out, printed.err
 
 
-def test_it_is_in_the_configuration(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_platform_is_in_the_configuration(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "config", "set", "platforms.pigeon.port", "99999")[0] == 1
     assert run(capsys, "config", "set", "platforms.pigeon.port", "4712")[0] == 0
     assert run(capsys, "config", "get", "platforms.pigeon.port")[1] == "4712\n"
@@ -92,7 +92,7 @@ def test_it_is_in_the_configuration(home: Path, capsys: pytest.CaptureFixture[st
     )
 
 
-def test_its_options_are_read_from_everywhere(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_options_are_read_from_every_source(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config_file.change("platforms.pigeon.loft", "north")
     monkeypatch.setenv("PIGEON_RING_KEY", KEY)
     monkeypatch.setenv("PIGEON_ALLOWED_USERS", "ann")
@@ -134,7 +134,7 @@ def test_the_tables_of_the_documentation_name_it() -> None:
     assert "| `--loft NAME` | Carrier pigeon: where they live |" in make_table("setup flags")
 
 
-def test_the_conversation_knows_how_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_prompt_describes_the_platform(capsys: pytest.CaptureFixture[str]) -> None:
     source = Source.from_dict(
         {"platform": "pigeon", "chat_id": "5551234", "chat_type": "dm", "user_id": "5551234"}
     )

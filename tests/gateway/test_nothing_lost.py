@@ -1,4 +1,4 @@
-"""Messages on the platforms lose no visible character, and HTML is shown as text."""
+"""Messages on platforms lose no visible character. HTML is shown as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.rendered_texts import TEXTS, assert_shows, text_in
 def test_telegram_shows_a_text_whole(text: str) -> None:
     html = telegram_formatting.render_html(text)
     parsed(html)
-    assert_shows(text, text_in(html), marks="|")  # two of them mark a spoiler
+    assert_shows(text, text_in(html), marks="|")  # two of these characters mark a spoiler
 
 
 @given(TEXTS)

@@ -107,7 +107,7 @@ def test_a_wrong_choice_is_one_line(words: tuple[str, ...], code: int, why: str,
     assert why in done.stderr
 
 
-def test_what_is_being_sent_is_left_alone(hermes: Hermes) -> None:
+def test_a_message_that_is_being_sent_is_not_changed(hermes: Hermes) -> None:
     with opened() as db:
         sending = put(db, "a", "sending")
         assert "is being sent" in hermes("gateway", "outbox", "resend", str(sending)).stderr
@@ -167,7 +167,7 @@ def test_a_blocked_person_gets_no_answer_from_a_running_gateway(operated: Operat
         assert (action, ann.id) in actions
 
 
-def test_block_refuses_what_names_nobody(hermes: Hermes) -> None:
+def test_block_refuses_an_invalid_name(hermes: Hermes) -> None:
     for words, code in (
         (("block",), 2),
         (("block", "telegram:1", "--list"), 2),

@@ -1,5 +1,6 @@
-"""Pairing: a code admits one person, once, within a time limit, on one platform. The stored file does not
-reveal the code."""
+"""A pairing code admits one person, once, within a time limit, on one platform. The stored file does not
+reveal the code.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def pairings(folder: Path, clock: Clock) -> Pairings:
     return Pairings(folder, clock)
 
 
-def test_a_code_lets_one_person_in_for_good_and_is_used_up(
+def test_a_code_admits_one_person_permanently_and_is_used_up(
     pairings: Pairings, folder: Path, clock: Clock
 ) -> None:
     code = pairings.make_code("telegram")
@@ -66,14 +67,14 @@ def test_a_code_lets_one_person_in_for_good_and_is_used_up(
     assert Pairings(folder).list_people() == [made]
 
 
-def test_a_code_is_eight_letters_that_nobody_confuses(pairings: Pairings) -> None:
+def test_a_code_is_eight_unambiguous_letters(pairings: Pairings) -> None:
     codes = {pairings.make_code() for _ in range(5)}
     assert len(codes) == 5
     assert all(len(code) == LENGTH == 8 and set(code) <= set(ALPHABET) for code in codes)
     assert not set("01OIL") & set(ALPHABET)
 
 
-def test_a_code_is_good_on_its_platform_only_or_on_any(pairings: Pairings) -> None:
+def test_a_code_is_valid_on_its_platform_or_on_all(pairings: Pairings) -> None:
     code = pairings.make_code("telegram")
     assert pairings.try_code("matrix", "@a:b", None, code) is None
     assert pairings.try_code("telegram", "1", None, code) is not None
@@ -82,7 +83,7 @@ def test_a_code_is_good_on_its_platform_only_or_on_any(pairings: Pairings) -> No
     assert not pairings.is_paired("telegram", "@a:b")
 
 
-def test_a_code_that_is_too_late_is_none(pairings: Pairings, clock: Clock) -> None:
+def test_an_expired_code_is_invalid(pairings: Pairings, clock: Clock) -> None:
     code = pairings.make_code(minutes=10)
     clock.time += 600
     assert pairings.try_code("telegram", "1", None, code) is None
@@ -112,7 +113,7 @@ def test_after_three_wrong_codes_the_next_one_must_wait(pairings: Pairings, cloc
     assert pairings.try_code("telegram", "1", None, code) is not None
 
 
-def test_who_is_an_owner_stays_one(pairings: Pairings, clock: Clock) -> None:
+def test_an_owner_stays_an_owner(pairings: Pairings, clock: Clock) -> None:
     pairings.try_code("telegram", "1", "ann", pairings.make_code())
     since = clock.time
     clock.time += 60
@@ -122,14 +123,12 @@ def test_who_is_an_owner_stays_one(pairings: Pairings, clock: Clock) -> None:
     assert pairings.list_people() == [Paired("telegram", "1", "anna", True, since)]
 
 
-def test_somebody_is_taken_out_by_id_or_name_and_a_running_gateway_notices(
-    pairings: Pairings, folder: Path
-) -> None:
+def test_access_is_revoked_by_id_or_name_in_a_running_gateway(pairings: Pairings, folder: Path) -> None:
     for user, name in (("1", "ann"), ("2", "Bob"), ("3", "1")):
         pairings.try_code("telegram", user, name, pairings.make_code())
     pairings.try_code("matrix", "@ann:m.org", "ann", pairings.make_code())
     command = Pairings(folder)
-    # An id takes precedence over a name.
+    # an id takes precedence over a name
     assert [one.user_id for one in command.revoke("telegram", "1")] == ["1"]
     assert [one.user_id for one in command.revoke("telegram", "@bob")] == ["2"]
     assert command.revoke("telegram", "ann") == []
@@ -145,22 +144,20 @@ def test_the_file_is_private_and_holds_no_code(pairings: Pairings, folder: Path)
     assert code not in (folder / FILE).read_text().upper()
 
 
-def test_there_are_never_many_codes(pairings: Pairings) -> None:
+def test_the_number_of_codes_is_limited(pairings: Pairings) -> None:
     first = pairings.make_code()
     last = [pairings.make_code() for _ in range(MOST_CODES)][-1]
     assert pairings.try_code("telegram", "1", None, first) is None
     assert pairings.try_code("telegram", "1", None, last) is not None
 
 
-def test_a_stranger_makes_nobody_write_or_compute_while_there_is_no_code(
-    pairings: Pairings, folder: Path
-) -> None:
+def test_without_a_code_a_stranger_causes_no_work(pairings: Pairings, folder: Path) -> None:
     assert pairings.try_code("telegram", "1", None, "AAAAAAAA") is None
     assert not folder.exists()
 
 
 @pytest.mark.parametrize("text", ["nonsense", "[]", '{"people": [{"a": 1}], "codes": []}', '{"people": []}'])
-def test_a_file_that_makes_no_sense_lets_nobody_new_in_and_is_not_overwritten(
+def test_an_invalid_file_admits_nobody_and_is_not_overwritten(
     pairings: Pairings, folder: Path, text: str
 ) -> None:
     pairings.try_code("telegram", "1", None, pairings.make_code())
@@ -205,7 +202,7 @@ def actions(home: Path) -> list[str]:
     return [json.loads(line)["action"] for line in (home / "audit.log").read_text().splitlines()]
 
 
-def test_somebody_whom_another_program_wrote_into_the_file_is_not_let_in(
+def test_a_person_added_by_another_program_is_not_admitted(
     pairings: Pairings, folder: Path, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pairings.try_code("telegram", "1", "ann", pairings.make_code(owner=True))
@@ -224,7 +221,7 @@ def test_somebody_whom_another_program_wrote_into_the_file_is_not_let_in(
     assert actions(home).count("pairing.ignored") == 2
 
 
-def test_a_running_gateway_takes_no_other_key(pairings: Pairings, folder: Path, home: Path) -> None:
+def test_a_running_gateway_accepts_no_other_key(pairings: Pairings, folder: Path, home: Path) -> None:
     pairings.hold_key()
     pairings.try_code("telegram", "1", None, pairings.make_code())
     (home / "seal.key").write_text("00" * 32)
@@ -237,7 +234,7 @@ def test_a_running_gateway_takes_no_other_key(pairings: Pairings, folder: Path, 
     assert pairings.is_paired("telegram", "1")
 
 
-def test_an_older_version_of_the_file_does_not_bring_somebody_back(pairings: Pairings, folder: Path) -> None:
+def test_an_older_version_of_the_file_does_not_restore_access(pairings: Pairings, folder: Path) -> None:
     pairings.try_code("telegram", "1", None, pairings.make_code())
     older = (folder / FILE).read_text()
     Pairings(folder).revoke("telegram", "1")
@@ -304,7 +301,7 @@ def _pair(folder: str, code: str, user: str) -> bool:
     return Pairings(Path(folder)).try_code("telegram", user, None, code) is not None
 
 
-def test_of_processes_that_send_one_code_at_once_one_gets_in(folder: Path) -> None:
+def test_only_one_of_several_concurrent_uses_of_a_code_succeeds(folder: Path) -> None:
     pairings = Pairings(folder)
     one, other = pairings.make_code(), pairings.make_code()
     tries = [(str(folder), code, f"{code}{number}") for number in range(3) for code in (one, other)]
@@ -335,12 +332,12 @@ def test_the_code_in_a_message(text: str, code: str | None) -> None:
     assert find_code(text) == code
 
 
-def test_of_people_who_talk_already_only_the_command_is_taken_for_a_code() -> None:
+def test_from_people_with_access_only_the_command_is_a_code() -> None:
     assert find_code("tpmqrrpw", alone=False) is None
     assert find_code("/pair tpmqrrpw", alone=False) == "TPMQRRPW"
 
 
 @given(st.text())
-def test_any_text_holds_a_code_or_none(text: str) -> None:
+def test_any_text_contains_a_code_or_none(text: str) -> None:
     code = find_code(text)
     assert code is None or (len(code) == LENGTH and set(code) <= set(ALPHABET))

@@ -1,4 +1,4 @@
-"""The description of a chat for the agent is complete, and text in it cannot pretend to be from another person."""
+"""The agent gets a complete description of the chat. Text in it cannot imitate another person."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def hashed(value: str) -> str:
     return sha256(value.encode()).hexdigest()[:12]
 
 
-def test_it_says_where_with_whom_and_what_else_there_is() -> None:
+def test_the_description_names_the_chat_the_people_and_other_platforms() -> None:
     text = prompt(
         GROUP, platforms=["telegram", "matrix"], home_channels={"matrix": "!room:here", "sms": None}
     )
@@ -78,7 +78,7 @@ def test_it_says_where_with_whom_and_what_else_there_is() -> None:
     }
 
 
-def test_what_is_not_known_is_not_mentioned() -> None:
+def test_unknown_values_are_not_mentioned() -> None:
     assert set(facts(prompt(Source("webhook", "hook"), platforms=[]))) == {"platform", "chat"}
 
 
@@ -90,7 +90,7 @@ def test_in_a_shared_session_nobody_is_the_user() -> None:
 
 
 @pytest.mark.parametrize("platform", ["telegram", "matrix", "sms", "webhook", "qqbot"])
-def test_every_platform_has_a_word_on_what_it_shows(platform: str) -> None:
+def test_every_platform_describes_its_format(platform: str) -> None:
     assert "no terminal" in prompt(Source(platform, "1"))
     assert len([line for line in prompt(Source(platform, "1")).split("\n") if line.startswith("- ")]) == 3
 
@@ -101,7 +101,7 @@ def test_the_same_chat_gives_the_same_text() -> None:
 
 
 @pytest.mark.parametrize("platform", ["telegram", *OTHER_PERSONAL_IDS])
-def test_where_ids_lead_to_people_they_can_be_hidden(platform: str) -> None:
+def test_ids_that_identify_people_can_be_hidden(platform: str) -> None:
     source = GROUP._replace(
         platform=platform, chat_id="+4917012345", user_id="+4915198765", chat_name="Smiths"
     )
@@ -119,7 +119,7 @@ def test_where_ids_lead_to_people_they_can_be_hidden(platform: str) -> None:
         assert secret not in text
 
 
-def test_a_private_chat_is_with_nobody_in_particular_then() -> None:
+def test_with_hidden_ids_a_private_chat_names_no_person() -> None:
     assert facts(prompt(ANN, redact_pii=True))["chat"] == f"DM with user_{hashed('42')}"
 
 
@@ -129,7 +129,7 @@ def test_elsewhere_ids_are_needed_and_stay() -> None:
 
 
 @given(NASTY, NASTY, NASTY, NASTY, st.booleans(), st.booleans())
-def test_whatever_people_call_things_it_stays_data(
+def test_names_stay_data_whatever_they_contain(
     user: str, chat: str, topic: str, thread: str, shared: bool, redact_pii: bool
 ) -> None:
     source = Source("telegram", chat, chat, "group", user, user, thread, topic)
@@ -152,7 +152,7 @@ def test_a_message_begins_with_who_wrote_it() -> None:
     assert spoken(ANN, "Hello [you](x)\n- [ ] do") == f"{format_speaker(ANN)}Hello [you](x)\n- [ ] do"
 
 
-def test_two_people_of_one_name_are_told_apart_and_one_person_is_not() -> None:
+def test_two_people_with_the_same_name_have_different_marks() -> None:
     assert format_speaker(ANN) != format_speaker(ANN._replace(user_id="43"))
     assert format_speaker(ANN) == format_speaker(ANN._replace(chat_id="other", thread_id="9"))
     lasting = ANN._replace(user_id_alt="uuid")
@@ -173,7 +173,7 @@ def test_those_without_a_name_or_an_id_speak_too() -> None:
         *("Ѕystem", "sys\u200etem", "People in this room", "note", "file x"),
     ],
 )
-def test_nobody_is_called_a_role(name: str) -> None:
+def test_no_speaker_has_the_name_of_a_role(name: str) -> None:
     assert format_speaker(ANN._replace(user_name=name)).startswith("[‹")
 
 
@@ -187,7 +187,7 @@ def test_a_name_cannot_pass_for_another_one(name: str, user_id: str) -> None:
 
 
 @given(NASTY, NASTY)
-def test_what_somebody_says_cannot_pass_for_somebody_elses_message(before: str, after: str) -> None:
+def test_a_message_cannot_imitate_the_message_of_another_person(before: str, after: str) -> None:
     bob = ANN._replace(user_id="43", user_name="Bob")
     forged = format_speaker(ANN)
     first, *rest = re.split(

@@ -1,4 +1,6 @@
-"""Failures of a provider in chats: fallback models, and who reads the words of the provider."""
+"""Failures of a provider in chats: fallback models answer, and only the owner sees the error text of the
+provider.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ NEUTRAL = "⚠ The model is not available just now.\n\nYour message is stored. U
         refuses(404, f"model_not_found: {SECRET}"),
     ],
 )
-async def test_only_the_owner_in_a_private_chat_reads_the_words_of_the_provider(
+async def test_only_the_owner_in_a_private_chat_sees_the_error_of_the_provider(
     home: Path, model_server: ModelServer, failure: Reply, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = settings_of(platform={"owners": frozenset({"1"})})
@@ -39,7 +41,7 @@ async def test_only_the_owner_in_a_private_chat_reads_the_words_of_the_provider(
         assert SECRET in told
 
 
-async def test_a_request_that_the_provider_rejects_is_told_without_its_words(
+async def test_a_rejected_request_is_reported_without_the_error_of_the_provider(
     home: Path, model_server: ModelServer
 ) -> None:
     async with ServedGateway(home, model_server) as gateway:
@@ -48,7 +50,7 @@ async def test_a_request_that_the_provider_rejects_is_told_without_its_words(
         assert told.startswith("⚠ The model does not accept this request.")
 
 
-async def test_a_failed_subagent_tells_the_model_of_a_stranger_nothing_of_the_provider(
+async def test_a_failed_subagent_of_a_stranger_hides_the_error_of_the_provider(
     home: Path, model_server: ModelServer
 ) -> None:
     async with ServedGateway(home, model_server) as gateway:
@@ -79,7 +81,7 @@ async def test_a_chat_is_answered_by_the_fallback_and_says_so(home: Path, model_
         second.close()
 
 
-async def test_a_compression_that_fails_is_told_without_the_words_of_the_provider(
+async def test_a_failed_compression_is_reported_without_the_error_of_the_provider(
     home: Path, model_server: ModelServer
 ) -> None:
     settings = settings_of(platform={"owners": frozenset({"1"})})

@@ -35,7 +35,7 @@ async def test_only_the_answer_is_sent(db: SessionDB) -> None:
     assert again["content"] == "The answer."
 
 
-async def test_reasoning_that_only_ends_is_not_sent(db: SessionDB) -> None:
+async def test_reasoning_without_an_opening_tag_is_not_sent(db: SessionDB) -> None:
     server = ModelServer().will(says("hm, yes\n</think>\n\nThe answer."))
     try:
         made, record = await answered(db, server)
@@ -49,7 +49,7 @@ async def test_reasoning_that_only_ends_is_not_sent(db: SessionDB) -> None:
     assert again["content"] == "The answer."
 
 
-async def test_what_was_cut_short_is_told(db: SessionDB) -> None:
+async def test_a_truncated_answer_is_reported(db: SessionDB) -> None:
     server = ModelServer().will(
         says("Half.", finish="length"), Reply([chunk({"reasoning": "hm"}), chunk({}, "length")])
     )

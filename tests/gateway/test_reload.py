@@ -1,4 +1,4 @@
-"""Changed settings and keys take effect in a running gateway process, and no turn is dropped."""
+"""Changed settings and keys take effect in a running gateway process. No turn is dropped."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_broken_configuration_is_refused_and_the_old_one_stays(operated: Opera
     assert line.endswith("the old settings stay in force")
     assert operated.asks(ann, "hello") == echo("hello")
     operated.config["gateway"]["messages_per_minute"] = 20
-    operated.config["platforms"]["webhook"] = {"enabled": True}  # its secret is missing
+    operated.config["platforms"]["webhook"] = {"enabled": True}  # the secret of the platform is missing
     operated.config["platforms"]["telegram"]["enabled"] = True
     del operated.variables["TELEGRAM_BOT_TOKEN"]
     operated.save()
@@ -74,7 +74,7 @@ def test_a_broken_configuration_is_refused_and_the_old_one_stays(operated: Opera
     del operated.config["platforms"]["webhook"]
     operated.config["platforms"]["telegram"]["allowed_users"] = [ann.id]
     operated.save()
-    done = operated.run("gateway", "reload")  # only Telegram can say that the token is wrong
+    done = operated.run("gateway", "reload")  # only Telegram can report that the token is wrong
     assert done.returncode == 1
     assert "telegram refused its new settings" in done.stderr
     assert operated.asks(ann, "again") == echo("again")
@@ -119,7 +119,7 @@ def test_a_changed_platform_reconnects_and_the_running_turn_is_answered(operated
         other.say(eve, other.dm(eve), "hello")
         until(lambda: other.heard(other.dm(eve)) == [echo("hello")], lambda: operated.log)
         operated.model.let_go("kiwi")
-        # The answer goes where the platform is now.
+        # the answer is delivered by the current connection of the platform
         until(lambda: other.heard(other.dm(ann)) == [held("kiwi")], lambda: operated.log)
 
 
@@ -141,7 +141,7 @@ def test_a_waiting_webhook_request_is_answered_before_its_platform_reconnects(
         operated.config["platforms"]["webhook"]["port"] = new_port = reserve_port()
         operated.save()
         reloading = pool.submit(operated.run, "gateway", "reload")
-        until(lambda: _post(port, headers) == 503, lambda: operated.log)  # it takes no new requests
+        until(lambda: _post(port, headers) == 503, lambda: operated.log)  # the server accepts no new requests
         operated.model.let_go("kiwi")
         assert waiting.result()["reply"] == held("kiwi")
         assert "webhook: reconnected" in reloading.result().stdout

@@ -1,4 +1,6 @@
-"""A message that its author deletes on the platform leaves the context, the store and its copies."""
+"""The author deletes a message on the platform. The message is removed from the context, the store and its
+copies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Automatic resets: their times over whole years, including all clock changes, and their notices."""
+"""Automatic resets: their times over whole years, with all clock changes, and their notices."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ BOTH = ResetPolicy("both", idle_minutes=90, at_hour=4, timezone="Europe/Berlin")
 
 
 def at(text: str, place: str = "Europe/Berlin") -> float:
-    """Return the moment at which local clocks in `place` show `text`, such as `2025-03-30 03:00`. If they
-    show it twice, return the first moment."""
+    """Return the moment at which local clocks in `place` show `text`, such as `2025-03-30 03:00`. If the
+    clocks show this time twice, return the first moment."""
     return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(place)).timestamp()
 
 
 # --- a year of a chat with constant messages
 # ---------------------------------------------------------------------------
 
-# Read from a calendar: the days of the year whose reset is not at the usual hour, or not 24 hours after the
-# previous reset.
+# Taken from a calendar: the days whose reset is not at the usual hour, or not 24 hours after the previous
+# reset.
 UNUSUAL_DAYS = {
     ("Europe/Berlin", 2025, 4): [
         "Sun 2025-03-30 04:00 +0200 = 02:00 UTC, after 23h",
@@ -95,7 +95,7 @@ UNUSUAL_DAYS = {
         "Sun 2025-04-06 03:00 +0100 = 02:00 UTC, after 24h",
         "Mon 2025-04-07 02:00 +0100 = 01:00 UTC, after 23h",
     ],
-    ("Europe/Dublin", 2025, 1): [  # in Ireland standard time is in summer
+    ("Europe/Dublin", 2025, 1): [  # in Ireland, standard time is the time in summer
         "Sun 2025-03-30 02:00 +0100 = 01:00 UTC, after 24h",
         "Mon 2025-03-31 01:00 +0100 = 00:00 UTC, after 23h",
         "Mon 2025-10-27 01:00 +0000 = 01:00 UTC, after 25h",
@@ -139,9 +139,7 @@ def days_of_a_year(place: str, year: int) -> list[date]:
     ("place", "year", "hour"),
     [case if case in USUAL_YEARS else pytest.param(*case, marks=pytest.mark.full) for case in UNUSUAL_DAYS],
 )
-def test_over_a_year_each_day_has_one_reset_and_a_person_would_agree_with_each(
-    place: str, year: int, hour: int
-) -> None:
+def test_over_a_year_each_day_has_one_reset_at_the_expected_time(place: str, year: int, hour: int) -> None:
     resets = resets_of_a_year(place, year, hour)
     assert [reset.date() for reset in resets] == days_of_a_year(place, year)
     unusual = []
@@ -203,13 +201,13 @@ def test_where_an_hour_is_skipped_the_boundary_is_the_first_moment_after_the_gap
 
 
 def lived(policy: ResetPolicy, said: list[str], looks: Iterator[float]) -> list[str]:
-    """Return the resets of a gateway that checks at the times `looks`, in a chat with messages at the times
+    """Return the resets of a gateway that checks at the times `looks`. The chat has messages at the times
     `said`. A reset creates a session without messages."""
     to_come = [at(when) for when in said]
     last, resets = None, []
     for moment in looks:
         while to_come and to_come[0] <= moment:
-            if found := find_due(policy, last, to_come[0]):  # it also checks before it answers
+            if found := find_due(policy, last, to_come[0]):  # the gateway also checks before it answers
                 resets.append(
                     f"{format_moment(to_come[0])} {found.reason} since {format_moment(found.since)}"
                 )
@@ -241,7 +239,7 @@ def test_a_quiet_day_has_no_reset() -> None:
     ]
 
 
-def test_silence_is_counted_in_hours_that_passed_not_in_hours_on_the_clock() -> None:
+def test_idle_time_is_counted_in_elapsed_hours() -> None:
     six_hours = ResetPolicy("idle", idle_minutes=360, timezone="Europe/Berlin")
     assert lived(six_hours, SAID, every(10, "2025-03-24 00:00", "2025-04-01 00:00")) == [
         "Mon 24 16:10 idle since Mon 24 16:00",
@@ -268,7 +266,7 @@ def test_a_gateway_that_was_down_for_three_days_resets_once() -> None:
     assert lived(DAILY, SAID[:2], looks()) == ["Thu 27 15:00 daily since Tue 25 04:00"]
 
 
-def test_a_message_after_days_finds_a_new_session_also_if_nobody_looked_meanwhile() -> None:
+def test_a_message_after_days_begins_a_new_session_even_without_checks() -> None:
     assert lived(DAILY, SAID[:2] + SAID[4:], every(10, "2025-03-29 23:00", "2025-03-30 03:50")) == [
         "Sat 29 23:00 daily since Tue 25 04:00"
     ]
@@ -291,7 +289,7 @@ FOUR = at("2025-06-10 04:00")
         ("04:00:00.001", "04:00:00.002", False),
     ],
 )
-def test_who_writes_at_four_writes_after_the_boundary(last: str, now: str, is_due: bool) -> None:
+def test_a_message_at_the_hour_of_the_reset_is_after_it(last: str, now: str, is_due: bool) -> None:
     found = find_due(DAILY, at(f"2025-06-10 {last}"), at(f"2025-06-10 {now}"))
     assert found == (DueReset("daily", FOUR) if is_due else None)
 
@@ -303,7 +301,7 @@ def test_exactly_at_the_deadline_nothing_is_due() -> None:
     assert find_next_due(IDLE, FOUR) == math.nextafter(deadline, math.inf)
 
 
-def test_of_two_reasons_idle_is_named_and_the_earlier_moment() -> None:
+def test_if_both_are_due_the_reason_is_idle_at_the_earlier_time() -> None:
     assert find_due(BOTH, FOUR - HOUR, FOUR) == DueReset("daily", FOUR)
     assert find_due(BOTH, FOUR - HOUR, FOUR + HOUR) == DueReset("idle", FOUR)
     assert find_due(BOTH, FOUR - 2 * HOUR, FOUR) == DueReset("idle", FOUR - HOUR / 2)
@@ -316,7 +314,7 @@ def test_none_is_never_due(policy: ResetPolicy) -> None:
 
 
 @pytest.mark.parametrize("policy", [IDLE, DAILY, BOTH])
-def test_nothing_is_due_where_nobody_has_spoken(policy: ResetPolicy) -> None:
+def test_nothing_is_due_without_a_message(policy: ResetPolicy) -> None:
     assert find_due(policy, None, FOUR) is None
     assert find_next_due(policy, None) is None
 
@@ -327,7 +325,7 @@ def test_nothing_is_due_when_the_clock_was_put_back(policy: ResetPolicy) -> None
 
 
 @pytest.mark.parametrize("last", [FOUR * 1000, FOUR * 1e9, -1e18, math.inf, -math.inf, math.nan])
-def test_a_time_that_no_calendar_has_is_no_boundary(last: float) -> None:
+def test_a_time_outside_the_calendar_is_no_boundary(last: float) -> None:
     assert find_due(DAILY, last, FOUR) is None
     assert find_next_due(DAILY, last) is None
 
@@ -386,7 +384,7 @@ CHANGES = [
 
 def boundaries_seen(begin: float, end: float, hour: int, place: ZoneInfo) -> Iterator[float]:
     """Read the clock every minute. Yield each moment after `begin` at which the clock reaches or passes
-    `hour` of a day for the first time. A day counts only if the clock has shown it."""
+    `hour` of a day for the first time. Only days that the clock has shown count."""
     days, highest = set(), datetime.min  # noqa: DTZ901 - what the clock shows has no zone
     for moment in range(int((begin - 3 * DAY) // MINUTE * MINUTE), int(end) + 1, MINUTE):
         shows = datetime.fromtimestamp(moment, place).replace(tzinfo=None, fold=0)
@@ -421,7 +419,7 @@ def situations(draw: st.DrawFn) -> tuple[ResetPolicy, float, float]:
 
 @given(situations())
 @settings(max_examples=scale_examples(300))
-def test_it_agrees_with_who_looks_at_the_clock_every_minute(
+def test_the_policy_agrees_with_a_check_of_the_clock_every_minute(
     situation: tuple[ResetPolicy, float, float],
 ) -> None:
     policy, last, now = situation
@@ -434,7 +432,7 @@ def test_it_agrees_with_who_looks_at_the_clock_every_minute(
 
 
 @given(situations(), st.lists(st.floats(-2e5, 2e5), max_size=3), st.sampled_from([0.0, 0.5, 24.0]))
-def test_it_is_due_from_the_next_moment_on_and_stays_so(
+def test_a_reset_is_due_from_the_next_moment_on(
     situation: tuple[ResetPolicy, float, float], started: list[float], limit: float
 ) -> None:
     policy, last, later = situation
@@ -475,7 +473,7 @@ def test_without_a_time_zone_it_is_that_of_the_machine(
                 )
 
 
-def test_the_machine_may_tell_its_time_zone_as_a_rule(in_zone: Callable[[str], None]) -> None:
+def test_the_time_zone_of_the_machine_may_be_a_rule(in_zone: Callable[[str], None]) -> None:
     in_zone("CET-1CEST,M3.5.0,M10.5.0/3")
     assert find_due(
         ResetPolicy("daily", at_hour=2), at("2025-03-30 01:59"), at("2025-03-30 03:00")

@@ -1,4 +1,4 @@
-"""Resets by time: each happens once after the idle time, the person is told, and the reset can be undone."""
+"""Resets by time. Each reset happens once, the person is told, and the reset can be undone."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ async def test_without_a_policy_nothing_is_reset(clock: time_machine.Traveller) 
         assert gateway.session_of(ANN) == old
 
 
-async def test_the_next_message_after_a_long_time_begins_afresh(clock: time_machine.Traveller) -> None:
+async def test_the_next_message_after_a_long_time_begins_a_new_conversation(
+    clock: time_machine.Traveller,
+) -> None:
     async with LocalGateway(idle()) as gateway:
         await gateway.asks(ANN, "hello")
         old = gateway.session_of(ANN)
@@ -94,7 +96,9 @@ async def test_a_thread_has_a_policy_of_its_own(clock: time_machine.Traveller) -
         await gateway.until(lambda: "reset_by_type.thread" in gateway.heard(places[0])[-1])
 
 
-async def test_who_watches_resets_without_a_message_and_tells_once(clock: time_machine.Traveller) -> None:
+async def test_the_scheduler_resets_without_a_message_and_announces_it_once(
+    clock: time_machine.Traveller,
+) -> None:
     async with LocalGateway(idle()) as gateway:
         await gateway.asks(ANN, "hello")
         await gateway.asks(BOB, "hello")
@@ -113,7 +117,7 @@ async def test_who_watches_resets_without_a_message_and_tells_once(clock: time_m
         assert await gateway.asks(ANN, "again") == ["you said: again"]
 
 
-async def test_a_daily_reset_is_made_by_whoever_comes_after_a_restart(clock: time_machine.Traveller) -> None:
+async def test_a_daily_reset_is_made_after_a_restart(clock: time_machine.Traveller) -> None:
     async with LocalGateway(settings_of(reset=DAILY)) as gateway:
         await gateway.asks(ANN, "hello")
         old = gateway.session_of(ANN)
@@ -143,7 +147,7 @@ async def test_a_message_that_waited_is_judged_by_when_it_was_sent(clock: time_m
         assert "sent before four" in [row["content"] for row in gateway.db.get_messages(old)]
 
 
-async def test_an_answer_that_is_being_made_is_not_reset_away(clock: time_machine.Traveller) -> None:
+async def test_a_conversation_is_not_reset_during_an_answer(clock: time_machine.Traveller) -> None:
     async with LocalGateway(idle()) as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")
@@ -159,7 +163,7 @@ async def test_an_answer_that_is_being_made_is_not_reset_away(clock: time_machin
         ]
 
 
-async def test_what_is_open_in_a_terminal_is_not_reset_and_nobody_is_told_of_that(
+async def test_a_conversation_open_in_a_terminal_is_not_reset(
     clock: time_machine.Traveller,
 ) -> None:
     async with LocalGateway(idle()) as gateway:
@@ -200,7 +204,7 @@ async def test_a_process_in_the_background_keeps_its_conversation(clock: time_ma
         assert gateway.session_of(ANN) != old
 
 
-async def test_the_status_says_how_long_a_process_holds_a_reset_off(clock: time_machine.Traveller) -> None:
+async def test_the_status_shows_how_long_a_process_delays_a_reset(clock: time_machine.Traveller) -> None:
     config_file.change("approvals.mode", "off")
     settings = settings_of(
         reset=IDLE.replace(bg_process_max_age_hours=3), platform={"owners": frozenset({"1"})}
@@ -214,7 +218,7 @@ async def test_the_status_says_how_long_a_process_holds_a_reset_off(clock: time_
         ]
 
 
-async def test_the_status_says_that_work_in_the_chat_holds_a_reset_off(
+async def test_the_status_shows_that_work_in_the_chat_delays_a_reset(
     clock: time_machine.Traveller,
 ) -> None:
     async with LocalGateway(idle()) as gateway:
@@ -234,7 +238,7 @@ async def test_the_status_says_that_work_in_the_chat_holds_a_reset_off(
             assert status.splitlines()[-1] == "Held off by: another program that works in this conversation"
 
 
-async def test_before_a_reset_the_agent_saves_what_matters(clock: time_machine.Traveller) -> None:
+async def test_before_a_reset_the_agent_saves_its_memory(clock: time_machine.Traveller) -> None:
     async with LocalGateway(idle()) as gateway:
         for number in range(5):
             await gateway.asks(ANN, f"fact {number}")
@@ -254,7 +258,7 @@ def savings(gateway: LocalGateway) -> list[str]:
 
 
 @pytest.mark.parametrize("policy", [IDLE, DAILY])
-async def test_the_agent_saves_before_every_reset_in_which_anything_was_said(
+async def test_the_agent_saves_before_every_reset_of_a_conversation_with_messages(
     clock: time_machine.Traveller, policy: ResetPolicy
 ) -> None:
     async with LocalGateway(settings_of(reset=policy)) as gateway:
@@ -266,7 +270,7 @@ async def test_the_agent_saves_before_every_reset_in_which_anything_was_said(
             await gateway.until(lambda old=old: gateway.session_of(ANN) != old)  # type: ignore[misc]
             assert len(savings(gateway)) == number
         clock.shift(DAY)
-        await looks(gateway)  # no message since: nothing is due
+        await looks(gateway)  # there was no message since then, so nothing is due
         assert len(savings(gateway)) == 3
 
 
@@ -281,7 +285,7 @@ async def test_the_agent_saves_when_the_next_message_makes_the_reset(clock: time
         assert len(savings(gateway)) == 1
 
 
-async def test_a_model_that_cannot_be_reached_keeps_no_reset_from_being_made_and_told(
+async def test_an_unreachable_model_does_not_prevent_a_reset(
     clock: time_machine.Traveller,
 ) -> None:
     async with LocalGateway(idle()) as gateway:
@@ -314,7 +318,7 @@ async def test_undo_brings_the_conversation_back_and_it_stays(clock: time_machin
         assert gateway.talk(ANN)[0] == "hello"
 
 
-async def test_an_old_conversation_that_somebody_goes_back_to_is_not_reset_at_once(
+async def test_a_resumed_old_conversation_is_not_reset_at_once(
     clock: time_machine.Traveller,
 ) -> None:
     async with LocalGateway(idle()) as gateway:
@@ -345,7 +349,7 @@ async def test_undo_works_after_a_restart(
         assert gateway.session_of(ANN) == old
 
 
-async def test_a_command_is_no_activity_but_what_it_is_about_is_what_is_there_now(
+async def test_a_command_is_not_activity_and_acts_on_the_current_session(
     clock: time_machine.Traveller,
 ) -> None:
     async with LocalGateway(idle()) as gateway:
@@ -358,7 +362,7 @@ async def test_a_command_is_no_activity_but_what_it_is_about_is_what_is_there_no
         assert gateway.session_of(ANN) != old
 
 
-async def test_silent_if_it_is_to_be(clock: time_machine.Traveller) -> None:
+async def test_notify_false_makes_a_reset_silent(clock: time_machine.Traveller) -> None:
     async with LocalGateway(idle(notify=False)) as gateway:
         await gateway.asks(ANN, "hello")
         clock.shift(2 * HOUR)
@@ -378,7 +382,7 @@ async def test_each_type_of_chat_has_its_policy(clock: time_machine.Traveller) -
         assert gateway.session_of(ANN) == private
 
 
-async def test_where_several_have_their_own_it_is_said_whose_it_is_and_what_decided(
+async def test_in_a_group_the_notice_names_the_person_and_the_setting(
     clock: time_machine.Traveller,
 ) -> None:
     async with LocalGateway(settings_of(reset_by_type={"group": IDLE})) as gateway:

@@ -1,4 +1,4 @@
-"""The `Retry-After` header: seconds, a date, or nonsense."""
+"""The `Retry-After` header contains seconds, a date, or an invalid value."""
 
 from __future__ import annotations
 

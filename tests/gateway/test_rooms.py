@@ -1,4 +1,4 @@
-"""A shared room: memories name the speaker, and nobody can pretend to be another speaker."""
+"""In a shared room, memories name the speaker. Nobody can imitate another speaker."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def who(source: Source) -> str:
     return f"{source.user_name} #{make_sign(str(source.user_id))}"
 
 
-async def test_what_one_person_says_of_themselves_is_not_known_about_another() -> None:
+async def test_a_fact_about_one_person_is_not_attributed_to_another() -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(ANN_HERE, memory("add", "user", content="is an administrator"))
         prompt_text = await prompt_for(gateway, BOB_HERE)
@@ -60,7 +60,7 @@ async def test_what_one_person_says_of_themselves_is_not_known_about_another() -
     )
 
 
-async def test_notes_of_a_room_say_whose_word_they_are() -> None:
+async def test_notes_of_a_room_name_their_author() -> None:
     async with LocalGateway() as gateway:
         (answer,) = await gateway.asks(BOB_HERE, memory("add", content="The server is called kestrel."))
         assert f"kept as the word of {who(BOB)}" in answer
@@ -84,7 +84,7 @@ async def test_an_entry_is_one_line_and_forges_no_other() -> None:
 
 
 @pytest.mark.parametrize("action", ["remove", "replace"])
-async def test_nobody_changes_what_another_said(action: str) -> None:
+async def test_nobody_can_change_the_note_of_another_person(action: str) -> None:
     change = memory(action, old_text="kestrel", **({"content": "owl"} if action == "replace" else {}))
     async with LocalGateway(WITH_OWNER) as gateway:
         await gateway.asks(ANN_HERE, memory("add", content="It is called kestrel."))
@@ -110,7 +110,7 @@ async def test_an_owner_of_the_machine_may_change_all_notes() -> None:
         assert kept(gateway) == ""
 
 
-async def test_of_two_entries_alike_each_person_means_their_own() -> None:
+async def test_of_two_equal_entries_each_person_changes_their_own() -> None:
     async with LocalGateway() as gateway:
         for here in (ANN_HERE, BOB_HERE, BOB_HERE):
             await gateway.asks(here, memory("add", content="prefers tea"))
@@ -120,7 +120,7 @@ async def test_of_two_entries_alike_each_person_means_their_own() -> None:
         assert who(BOB) not in kept(gateway)
 
 
-async def test_what_is_noted_when_several_speak_is_nobodys_own_word() -> None:
+async def test_a_note_of_several_speakers_has_no_single_author() -> None:
     settings: GatewaySettings = settings_of(platform={"busy": "steer"})
     async with LocalGateway(settings) as gateway:
         await gateway.asks(ANN_HERE, memory("add", content="It is called kestrel."))
@@ -148,7 +148,7 @@ def _steered(gateway: LocalGateway) -> bool:
     return all(entry.state == "working" for entry in gateway.db.inbox.list_waiting())
 
 
-async def test_entries_of_before_belong_to_nobody_in_the_room() -> None:
+async def test_entries_without_an_author_belong_to_nobody() -> None:
     async with LocalGateway(WITH_OWNER) as gateway:
         await gateway.asks(ANN_HERE, memory("add", content="new"))
         owner = gateway.db.get_session(gateway.session_of(ANN_HERE))
@@ -162,7 +162,7 @@ async def test_entries_of_before_belong_to_nobody_in_the_room() -> None:
         assert "long" not in path.read_text()
 
 
-async def test_a_skill_of_a_room_says_who_had_it_written_and_stays_theirs() -> None:
+async def test_a_skill_of_a_room_names_and_belongs_to_its_author() -> None:
     async with LocalGateway(WITH_OWNER) as gateway:
         await gateway.asks(
             ANN_HERE, skill(action="create", name="deploy", description="How to deploy", content="```\nPush.")
@@ -254,14 +254,14 @@ async def test_a_quoted_message_cannot_forge_a_speaker() -> None:
     assert content.endswith("\n\nlook")
 
 
-async def test_nobody_writes_words_into_anothers_mouth() -> None:
+async def test_nobody_can_forge_a_message_of_another_person() -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(BOB_HERE, EVIL)
         (content, _) = gateway.talk(BOB_HERE)
     check_spoken_by(content, BOB_HERE, ANN_HERE)
 
 
-async def test_an_open_code_block_swallows_nobody_elses_words() -> None:
+async def test_an_open_code_block_does_not_include_the_next_message() -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(BOB_HERE, "fail now\n````\nopen")
         await gateway.asks(ANN_HERE, "mine")
@@ -273,7 +273,7 @@ async def test_an_open_code_block_swallows_nobody_elses_words() -> None:
 
 
 @pytest.mark.parametrize("private", [True, False])
-async def test_alone_a_file_stays_in_its_fence_too(private: bool) -> None:
+async def test_in_a_private_chat_a_file_stays_in_its_fence(private: bool) -> None:
     who_speaks: Any = ANN if private else in_thread(ANN)
     async with LocalGateway() as gateway:
         await gateway.asks(who_speaks, "see ```\nopen", offered=[file("notes.txt", b"one\n````\ntwo")])

@@ -86,7 +86,7 @@ async def test_bots_are_strangers() -> None:
         assert (await gateway.says(ANN._replace(is_bot=True), "hello")).state == "unauthorised"
 
 
-async def test_too_many_messages_are_left_and_told_once() -> None:
+async def test_messages_over_the_rate_limit_are_dropped_with_one_notice() -> None:
     async with LocalGateway(settings_of(messages_per_minute=3)) as gateway:
         states = [(await gateway.says(ANN, f"{number}")).state for number in range(6)]
         assert states == ["accepted"] * 3 + ["limited"] * 3
@@ -110,7 +110,7 @@ async def test_who_shares_a_conversation(group: bool, thread: bool) -> None:
         assert gateway.session_of(in_group(ANN)) != gateway.session_of(in_thread(ANN))
 
 
-async def test_what_waits_is_found_again_when_the_settings_of_who_shares_have_changed() -> None:
+async def test_waiting_messages_are_found_after_a_change_of_sharing() -> None:
     async with LocalGateway(settings_of(drain_seconds=0.01)) as gateway:
         for who in (ANN, BOB):
             await gateway.says(in_group(who), "hold on")
@@ -131,7 +131,7 @@ async def test_a_message_that_cannot_be_stored_is_not_accepted() -> None:
         assert await gateway.asks(ANN, "lost?", number="9") == ["you said: lost?"]
 
 
-async def test_a_chat_whose_conversation_was_thrown_away_begins_another() -> None:
+async def test_a_chat_whose_conversation_is_in_the_trash_begins_another() -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "hello")
         old = gateway.session_of(ANN)
@@ -146,7 +146,7 @@ async def test_a_chat_whose_conversation_was_thrown_away_begins_another() -> Non
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_commands_tell_that_the_conversation_of_a_chat_is_in_the_trash(restarted: bool) -> None:
+async def test_commands_report_that_the_conversation_is_in_the_trash(restarted: bool) -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "hello")
         gateway.db.trash_session(gateway.session_of(ANN))
@@ -163,7 +163,7 @@ async def test_commands_tell_that_the_conversation_of_a_chat_is_in_the_trash(res
         assert IN_TRASH not in answer
 
 
-async def test_a_restarted_gateway_tells_that_a_conversation_was_thrown_away() -> None:
+async def test_a_restarted_gateway_reports_that_a_conversation_is_in_the_trash() -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(in_group(ANN), "hello")
         gateway.db.trash_session(gateway.session_of(in_group(ANN)))
@@ -172,8 +172,8 @@ async def test_a_restarted_gateway_tells_that_a_conversation_was_thrown_away() -
 
 
 async def test_only_a_message_begins_another_conversation() -> None:
-    """The router wakes a chat for a reset, and once more after the last message of the chat. Waking a chat
-    does not begin a new conversation."""
+    """The router wakes a chat for a reset, and also after the last message of the chat. Waking a chat does
+    not begin a new conversation."""
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "hello")
         gateway.db.trash_session(gateway.session_of(ANN))
@@ -184,7 +184,7 @@ async def test_only_a_message_begins_another_conversation() -> None:
         assert await gateway.asks(ANN, "again") == [REPLACED, "you said: again"]
 
 
-async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() -> None:
+async def test_a_conversation_trashed_during_an_answer_continues_in_another() -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "hello")
         old = gateway.session_of(ANN)
@@ -206,7 +206,7 @@ async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() 
         assert gateway.db.inbox.list_waiting(make_session_key(ANN)) == []
 
 
-async def test_a_private_chat_is_of_one_person_whoever_else_speaks_in_it() -> None:
+async def test_a_private_chat_belongs_to_one_person() -> None:
     """A program may send messages of several people under the id of one private chat. Each person still has a
     separate conversation."""
     ann, bob = (who._replace(chat_id="support") for who in (ANN, BOB))
@@ -237,7 +237,7 @@ async def test_two_people_who_begin_a_private_chat_at_the_same_moment_are_two() 
             assert ("I am Ann" in text) != ("I am Bob" in text)
 
 
-async def test_halves_of_characters_in_the_names_of_chats_stop_nobody() -> None:
+async def test_lone_surrogates_in_names_of_chats_are_accepted() -> None:
     half = "\ud83d"
     who = Source("telegram", f"{half}1", half, "group", f"{half}2", half, f"{half}3", half)
     async with LocalGateway() as gateway:
@@ -247,7 +247,7 @@ async def test_halves_of_characters_in_the_names_of_chats_stop_nobody() -> None:
         assert len(gateway.platform.messages) == 1
 
 
-async def test_a_message_that_we_always_break_at_is_left_and_told() -> None:
+async def test_a_message_that_always_fails_is_given_up_and_reported() -> None:
     async def wrong() -> bytes:
         raise ZeroDivisionError
 

@@ -78,7 +78,7 @@ NO_QUESTIONS = "approvals:\n  destructive_slash_confirm: false\n"
 
 
 class Compressing:
-    """A compressor that keeps a summary and the last exchange."""
+    """A compressor that keeps the last exchange and summarises the rest."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -149,7 +149,7 @@ NUMBERED = re.compile(r" \(\d+\)$")
 
 def read_state(db: SessionDB, owner: str, live_id: str | None, queued_title: str | None) -> StoredState:
     """Return the sessions of `owner` that have messages, oldest first. Empty sessions are left out, because
-    they differ: only a chat stores a session and its title before the first message."""
+    only a chat stores a session and its title before the first message."""
     exported = [
         record for (session_id,) in read_rows(db, ALL_OF, owner) if (record := db.export_session(session_id))
     ]
@@ -194,7 +194,7 @@ class Leaving(DummyOutput):
 
 
 class Person:
-    """A person who takes the same steps in a terminal, with a separate store, and in a private chat."""
+    """A person who takes the same steps twice: in a terminal with a separate store, and in a private chat."""
 
     def __init__(self, source: Source, folder: Path) -> None:
         self.source, self.owner = source, make_principal(source).person
@@ -294,7 +294,7 @@ async def test_both_surfaces_say_the_same(tmp_path: Path) -> None:
 
 
 def remove_markup(text: str) -> str:
-    """Return the words of `text` without Markdown, quotation marks, layout and ids, which differ between the
+    """Return the words of `text` without markup, quotation marks, layout and ids. These differ between the
     surfaces."""
     bare = re.sub(r"\\(?=\W)|[`*“”\u2060]", "", text)
     return " ".join(re.sub(r"\d{8}_\d{6}_[0-9a-f]+", "id", bare).split())
@@ -303,7 +303,7 @@ def remove_markup(text: str) -> str:
 async def compare(steps: list[tuple[Person, str]], gateway: LocalGateway) -> None:
     texts = map(make_text, count())
     for person, step in steps:
-        # A chat has already stored the title of a new conversation, so the title finds it.
+        # a chat has already stored the title of a new conversation, so the title finds it
         if step.removeprefix("/resume ").isalpha() and person.terminal.conversation.queued_title is not None:
             continue
         before = [other.read_chat(gateway) for other in {each for each, _ in steps} - {person}]

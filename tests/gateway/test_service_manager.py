@@ -1,4 +1,4 @@
-"""The gateway process reports its state to systemd, and `/readyz` fails first when the process ends."""
+"""The gateway process reports its state to systemd. When the process ends, `/readyz` fails first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.gateway.operated_gateway import OperatedGateway
 from tests.ports import reserve_port
 
 
-def test_systemd_is_told_and_readiness_fails_first(operated: OperatedGateway) -> None:
+def test_the_state_is_reported_to_systemd_and_readiness_fails_first(operated: OperatedGateway) -> None:
     ann, port = operated.telegram.person("Ann"), reserve_port()
     operated.config["gateway"] = {"health_port": port, "drain_seconds": 60}
     operated.save()

@@ -1,5 +1,4 @@
-"""Session keys: every documented form of a key, and a separate row for every chat, whatever the ids of the
-chat are."""
+"""Session keys have every documented form. Every chat has its own row, whatever its ids are."""
 
 from __future__ import annotations
 
@@ -122,7 +121,7 @@ def test_every_documented_form(source: Source, keying: Keying, key: str) -> None
         (THREAD._replace(user_id=None), APART, True),
     ],
 )
-def test_who_shares_a_session(source: Source, keying: Keying, shared: bool) -> None:
+def test_which_chats_are_shared(source: Source, keying: Keying, shared: bool) -> None:
     assert is_shared_multi_user_session(source, **asdict(keying)) == shared
 
 
@@ -140,7 +139,7 @@ def test_a_session_is_shared_exactly_if_its_key_is_the_same_for_somebody_else(
 @pytest.mark.parametrize(
     "name", ["chat_name", "user_name", "chat_topic", "chat_id_alt", "guild_id", "message_id"]
 )
-def test_names_and_topics_make_no_other_chat(name: str) -> None:
+def test_a_name_or_topic_does_not_change_the_chat(name: str) -> None:
     assert make_session_key(Source.from_dict(THREAD.to_dict() | {name: "other"})) == make_session_key(THREAD)
 
 
@@ -148,7 +147,7 @@ def test_names_and_topics_make_no_other_chat(name: str) -> None:
 
 
 def first_come(chats: list[Chat]) -> dict[str, Chat]:
-    """Give the chats keys in the given order, and return the chats by key. Of two chats with the same
+    """Give the chats keys in the given order, and return the chats by key. If two chats have the same
     documented key, only the first gets that key."""
     rows: dict[str, Chat] = {}
     for chat in chats:
@@ -159,7 +158,7 @@ def first_come(chats: list[Chat]) -> dict[str, Chat]:
     return rows
 
 
-def test_a_thread_and_a_person_of_one_name_are_two_chats_and_the_second_is_spelled_out() -> None:
+def test_a_thread_and_a_person_with_the_same_id_have_different_keys() -> None:
     thread, person = Chat.of("telegram", "group", 1, 2, None), Chat.of("telegram", "group", 1, None, 2)
     assert make_chat_key(thread) == make_chat_key(person) == "agent:main:telegram:group:1:2"
     assert list(first_come([thread, person])) == [
@@ -180,15 +179,15 @@ def test_a_chat_that_is_alone_has_its_documented_key(chat: Chat) -> None:
 
 
 @given(st.lists(CHATS, max_size=30))
-def test_whatever_comes_in_whatever_order_no_key_is_given_twice(chats: list[Chat]) -> None:
+def test_no_key_is_given_twice_in_any_order(chats: list[Chat]) -> None:
     rows = first_come(chats)
     assert set(rows.values()) == set(chats)
-    # The first of the chats with the same documented key.
+    # the first of the chats that have the same documented key
     assert {make_chat_key(chat) for chat in chats} <= set(rows)
 
 
 @given(st.lists(st.builds(make_chat, SOURCES, KEYINGS), max_size=20))
-def test_nor_with_ids_that_try_to(chats: list[Chat]) -> None:
+def test_no_key_is_given_twice_with_hostile_ids(chats: list[Chat]) -> None:
     assert set(first_come(chats).values()) == set(chats)
 
 
@@ -270,7 +269,7 @@ def test_the_same_chat_is_the_same_row_and_another_chat_is_another(
 
 
 @given(SOURCES)
-def test_a_source_comes_back_as_it_was(source: Source) -> None:
+def test_a_source_is_read_back_unchanged(source: Source) -> None:
     values = source.to_dict()
     assert Source.from_dict(json.loads(json.dumps(values))) == source
     always = {
@@ -303,6 +302,6 @@ def test_numbers_become_text_and_what_is_missing_is_nothing() -> None:
 @pytest.mark.parametrize(
     "told", [{"platform": "telegram", "chat_type": "forum"}, {"chat_id": "1"}, {"platform": ""}]
 )
-def test_what_is_no_chat_is_refused(told: dict[str, object]) -> None:
+def test_an_invalid_chat_is_refused(told: dict[str, object]) -> None:
     with pytest.raises(ValueError):
         Source.from_dict(told)

@@ -18,7 +18,7 @@ EVERYWHERE = [ANN, in_group(ANN), in_thread(ANN), ANN._replace(thread_id="3")]
 
 
 @pytest.mark.parametrize("who", EVERYWHERE)
-async def test_a_chat_is_begun_once_however_many_come_at_the_same_moment(db: SessionDB, who: Source) -> None:
+async def test_concurrent_messages_create_one_session(db: SessionDB, who: Source) -> None:
     places = SessionLookup(db, Keying())
     keys = await asyncio.gather(*(places.ensure_key(who) for _ in range(20)))
     assert set(keys) == {make_session_key(who)}
@@ -28,13 +28,13 @@ async def test_a_chat_is_begun_once_however_many_come_at_the_same_moment(db: Ses
 
 
 @pytest.mark.parametrize("who", EVERYWHERE)
-async def test_asking_for_a_key_begins_nothing(db: SessionDB, who: Source) -> None:
+async def test_a_lookup_by_key_creates_no_session(db: SessionDB, who: Source) -> None:
     assert await SessionLookup(db, Keying()).find_key(who) == make_session_key(who)
     assert db.session_count() == 0
 
 
 @pytest.mark.parametrize("who", EVERYWHERE)
-async def test_a_chat_whose_row_was_lost_goes_on_in_its_session(db: SessionDB, who: Source) -> None:
+async def test_a_chat_whose_row_was_lost_continues_in_its_session(db: SessionDB, who: Source) -> None:
     key = await SessionLookup(db, Keying()).ensure_key(who)
     session = db.routing.find_live_session(key)
     assert session is not None
@@ -45,7 +45,7 @@ async def test_a_chat_whose_row_was_lost_goes_on_in_its_session(db: SessionDB, w
     assert await places.ensure_session(key, who) == session
 
 
-async def test_nobody_recovers_what_is_anothers(db: SessionDB) -> None:
+async def test_the_session_of_another_person_is_not_recovered(db: SessionDB) -> None:
     places = SessionLookup(db, Keying())
     anns = await places.ensure_session(await places.ensure_key(in_group(ANN)), in_group(ANN))
     db.append_message(anns, "user", "hello")
@@ -56,7 +56,7 @@ async def test_nobody_recovers_what_is_anothers(db: SessionDB) -> None:
 
 @pytest.mark.parametrize("who", EVERYWHERE)
 @pytest.mark.parametrize("keying", [Keying(), Keying(False), Keying(True, True)])
-async def test_where_a_chat_is_can_be_told_from_what_is_stored(
+async def test_the_chat_of_a_session_is_found_in_the_store(
     db: SessionDB, who: Source, keying: Keying
 ) -> None:
     key = await SessionLookup(db, keying).ensure_key(who)
@@ -65,8 +65,8 @@ async def test_where_a_chat_is_can_be_told_from_what_is_stored(
     assert make_chat(restore_source(db, route, keying), keying) == make_chat(who, keying)
 
 
-async def test_a_chat_that_was_begun_in_another_place_is_told_by_its_row(db: SessionDB) -> None:
-    """The origin of the session names another chat, so only the routing row shows that the session belongs to
+async def test_a_session_from_another_chat_is_found_by_its_row(db: SessionDB) -> None:
+    """The origin of the session names another chat. Only the routing row shows that the session belongs to
     this chat."""
     places = SessionLookup(db, Keying())
     key = await places.ensure_key(ANN)

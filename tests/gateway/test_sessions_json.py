@@ -1,4 +1,4 @@
-"""sessions.json has the documented format, is replaced atomically, and is written only after changes."""
+"""sessions.json has the documented format. It is replaced atomically, and written only after changes."""
 
 from __future__ import annotations
 
@@ -63,9 +63,7 @@ def test_an_entry_has_every_documented_key(db: SessionDB, folder: Path) -> None:
         assert datetime.fromisoformat(result[name]).utcoffset() is not None
 
 
-def test_an_origin_is_where_the_platform_said_it_is_else_what_the_store_knows(
-    db: SessionDB, folder: Path
-) -> None:
+def test_an_origin_comes_from_the_platform_or_else_from_the_store(db: SessionDB, folder: Path) -> None:
     where = Source("telegram", "42", "Ann", "dm", "42", "ann")
     begun(db, ANN, key="told", origin=where.to_dict())
     begun(db, ROOM, key="known")
@@ -77,7 +75,7 @@ def test_an_origin_is_where_the_platform_said_it_is_else_what_the_store_knows(
     )
 
 
-def test_it_is_written_only_if_it_would_say_something_else(db: SessionDB, folder: Path) -> None:
+def test_the_file_is_written_only_if_its_content_changes(db: SessionDB, folder: Path) -> None:
     chat = begun(db, key=KEY)
     index = IndexFile(db, folder)
     assert index.write()
@@ -90,7 +88,7 @@ def test_it_is_written_only_if_it_would_say_something_else(db: SessionDB, folder
     assert read(folder) == {}
 
 
-def test_it_is_private_and_replaced_at_once_through_a_link(
+def test_the_file_is_private_and_replaced_atomically_through_a_link(
     db: SessionDB, folder: Path, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -137,11 +135,11 @@ def test_an_entry_is_updated_with_every_message_and_the_others_stay(db: SessionD
     assert read(folder)["other"] == other
 
 
-async def test_a_follower_sees_within_a_second_what_any_process_does(db: SessionDB, folder: Path) -> None:
-    """Messages, new chats and moved chats are noticed without a call to the follower.
+async def test_a_follower_sees_changes_of_any_process_within_a_second(db: SessionDB, folder: Path) -> None:
+    """Messages, new chats and moved chats are detected without a call to the follower.
 
-    The test checks that the pauses of the follower are shorter than a second. The time of the work between
-    them depends on the machine and is not checked.
+    The test checks that the pauses of the follower are shorter than a second. It does not check the time of
+    the work between them, which depends on the machine.
     """
     assert sessions_json.LOOK_EVERY_S + sessions_json.LEAST_PAUSE_S < 1.0
     chat = begun(db, key=KEY)
@@ -182,7 +180,7 @@ def test_a_write_with_many_chats_is_cheap(db: SessionDB, folder: Path) -> None:
     assert read(folder)["key 7"]["last_prompt_tokens"] == 4
 
 
-async def test_what_cannot_be_written_stops_nothing(db: SessionDB, folder: Path) -> None:
+async def test_a_write_error_stops_nothing(db: SessionDB, folder: Path) -> None:
     folder.mkdir()
     (folder / "sessions.json").mkdir()
     index, stop = IndexFile(db, folder), asyncio.Event()

@@ -1,4 +1,4 @@
-"""The gateway's settings: their sources, valid values, and hidden secrets."""
+"""The settings of the gateway: where values come from, which values are valid, and how secrets are hidden."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write(home: Path, text: str) -> None:
     (home / "config.yaml").write_text(text, encoding="utf-8")
 
 
-def test_without_a_word_everything_is_as_by_default() -> None:
+def test_without_settings_every_value_is_the_default() -> None:
     assert read_gateway_settings() == GatewaySettings()
 
 
@@ -70,7 +70,7 @@ def test_a_platform_with_its_secret_and_nothing_else_just_works(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], name: str
 ) -> None:
     for variable, value in variables.items():
-        assert read_gateway_settings().enabled == {}  # while a variable is missing
+        assert read_gateway_settings().enabled == {}  # as long as a variable is missing
         monkeypatch.setenv(variable, value)
     (platform,) = read_gateway_settings().enabled.values()
     assert platform.name == name
@@ -112,7 +112,7 @@ def test_the_environment_wins_over_the_env_file_over_the_config(
     assert seen() == (3, "b", {"3"})
 
 
-def test_every_name_that_people_know(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_documented_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {
         "TELEGRAM_BASE_URL": "http://127.0.0.1:8081/",
         "TELEGRAM_HOME_CHANNEL": "-1",
@@ -159,14 +159,14 @@ def test_values_are_read_with_their_types(home: Path, monkeypatch: pytest.Monkey
     telegram = settings.platforms["telegram"]
     assert telegram.owners == {"77"}
     assert (telegram.home_thread, telegram.more["rooms"]) == ("7", [1, 2])
-    # The platform's own value, and the gateway's value.
+    # the value of the platform, and the value of the gateway
     assert (telegram.busy, telegram.stream) == ("interrupt", False)
     assert (settings.platforms["matrix"].busy, settings.platforms["matrix"].stream) == ("steer", True)
     assert settings.platforms["matrix"].more == {"homeserver": "https://matrix.org"}
     assert "webhook" not in settings.platforms
 
 
-def test_a_partial_policy_is_as_the_general_one_in_what_it_does_not_say(
+def test_missing_values_of_a_policy_come_from_the_general_one(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(
@@ -237,9 +237,7 @@ def test_a_partial_policy_is_as_the_general_one_in_what_it_does_not_say(
         ("gateway: {health_port: -1}", "gateway.health_port must be a whole number from 0 to 65535"),
     ],
 )
-def test_what_makes_no_sense_is_told_with_file_key_and_what_is_expected(
-    home: Path, text: str, told: str
-) -> None:
+def test_an_invalid_value_is_reported_with_file_key_and_expectation(home: Path, text: str, told: str) -> None:
     write(home, text)
     with pytest.raises(errors.BadConfig) as problem:
         read_gateway_settings()
@@ -248,7 +246,7 @@ def test_what_makes_no_sense_is_told_with_file_key_and_what_is_expected(
     assert "\n" not in str(problem.value)
 
 
-def test_a_variable_that_makes_no_sense_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SESSION_RESET_HOUR", "noon")
     with pytest.raises(errors.BadConfig, match=r"^SESSION_RESET_HOUR: session_reset\.at_hour must be"):
         read_gateway_settings()
@@ -280,7 +278,7 @@ def test_a_variable_that_makes_no_sense_is_named(monkeypatch: pytest.MonkeyPatch
         max_leaves=12,
     ).filter(lambda value: isinstance(value, dict))
 )
-def test_whatever_stands_in_the_file_is_settings_or_one_line(values: dict[str, Any]) -> None:
+def test_any_file_gives_settings_or_a_one_line_error(values: dict[str, Any]) -> None:
     text = ""
     try:
         parse_gateway_settings(values, file="config.yaml")
@@ -304,11 +302,11 @@ def test_a_secret_is_in_no_error_and_in_nothing_that_is_printed(home: Path) -> N
 @pytest.mark.parametrize(
     "name", ["bot_token", "access_token", "password", "secret", "webhook_secret", "key", "API_SERVER_KEY"]
 )
-def test_what_nobody_may_see(name: str) -> None:
+def test_values_that_are_hidden(name: str) -> None:
     assert is_secret_name(name)
 
 
-def test_what_everybody_may_see() -> None:
+def test_values_that_are_shown() -> None:
     names = (*list_settings(PlatformSection), "homeserver", "user_id", "key_env", "MONKEY", "port")
     assert not any(map(is_secret_name, names))
 
@@ -356,7 +354,7 @@ def test_the_terminal_does_not_complain_about_the_keys_of_the_gateway(home: Path
         ),
     ],
 )
-def test_what_is_misspelt_is_told(home: Path, text: str, told: str) -> None:
+def test_a_misspelt_setting_is_reported(home: Path, text: str, told: str) -> None:
     write(home, text)
     assert read_settings().warning == f"{home / 'config.yaml'}: {told}"
     read_gateway_settings()
@@ -365,7 +363,7 @@ def test_what_is_misspelt_is_told(home: Path, text: str, told: str) -> None:
 # ---------------------------------------------------------------- tables and pages
 
 
-def test_what_is_not_installed_is_told_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [registry.format_install_hint(name) for name in registry.PLATFORMS] == [None] * 4
     monkeypatch.setitem(sys.modules, "telegram", None)
     monkeypatch.setitem(sys.modules, "uvicorn", None)

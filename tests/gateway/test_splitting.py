@@ -1,4 +1,4 @@
-"""Long answers are split: every part fits, only whitespace is lost, and Markdown stays valid."""
+"""A long answer is split into parts. Every part fits, only whitespace is lost, and Markdown stays valid."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def test_every_part_fits_and_none_is_empty(text: str, longest: int, measure: Mea
 
 
 @given(ANY, LONGEST, MEASURES)
-def test_what_is_not_in_a_part_is_whitespace(text: str, longest: int, measure: Measure) -> None:
-    """The parts without what was added are slices of the text, in order. Only whitespace is missing between
-    them."""
+def test_only_whitespace_is_missing_in_the_parts(text: str, longest: int, measure: Measure) -> None:
+    """Without the added text, the parts are slices of the original text, in order. Only whitespace is missing
+    between them."""
     at = 0
     for piece in split_pieces(text, longest, measure):
         found = text.index(piece.body, at)
@@ -97,9 +97,9 @@ def test_what_is_not_in_a_part_is_whitespace(text: str, longest: int, measure: M
 
 
 @given(ANY, LONGEST, MEASURES)
-def test_what_is_added_to_a_part_is_what_was_cut(text: str, longest: int, measure: Measure) -> None:
-    """If a code fence is closed at the end of a part, the next part opens it again with the line that opened
-    it in the text."""
+def test_a_part_repeats_only_the_frame_that_was_cut(text: str, longest: int, measure: Measure) -> None:
+    """A code fence that is closed at the end of a part is opened again in the next part, with its original
+    opening line."""
     found = split_pieces(text, longest, measure)
     for earlier, later in pairwise(found):
         if earlier.after:
@@ -175,9 +175,7 @@ def test_a_beginning_is_whole_and_fits(text: str, cut: int, measure: Measure) ->
     st.integers(30, 80),
     MEASURES,
 )
-def test_what_a_reader_sees_as_one_character_is_never_cut(
-    characters: list[str], longest: int, measure: Measure
-) -> None:
+def test_a_visible_character_is_never_cut(characters: list[str], longest: int, measure: Measure) -> None:
     text = "".join(characters)
     ends = {0}
     while (last := max(ends)) < len(text):
@@ -208,7 +206,7 @@ def test_what_a_reader_sees_as_one_character_is_never_cut(
         ("Year 1.\n1. first item 2. x", 20, ["Year 1.", "1. first item 2. x"]),
     ],
 )
-def test_it_is_cut_where_a_reader_would(text: str, longest: int, parts: list[str]) -> None:
+def test_a_text_is_cut_at_natural_places(text: str, longest: int, parts: list[str]) -> None:
     assert split_text(text, longest) == parts
 
 
@@ -243,7 +241,7 @@ def test_a_fence_in_a_quote_stays_in_the_quote() -> None:
     assert parts == ["> ```sh\n> ls one\n> ls two\n> ```", "> ```sh\n> ls three\n> ```"]
 
 
-def test_a_fence_that_nobody_closed_is_closed_in_every_part() -> None:
+def test_an_unclosed_fence_is_closed_in_every_part() -> None:
     parts = split_text("```\n" + "word\n" * 20, 40)
     assert all(open_fence(part) is None for part in parts)
     assert fit_beginning("Look:\n```py\nx = ", 100) == "Look:\n```py\nx =\n```"
@@ -275,7 +273,7 @@ def test_a_flag_is_not_cut_in_two() -> None:
     assert split_text("🇩🇪" * 5, 5) == ["🇩🇪🇩🇪", "🇩🇪🇩🇪", "🇩🇪"]
 
 
-def test_a_measure_that_does_not_only_add_up_is_kept_to() -> None:
+def test_a_length_function_that_is_not_additive_is_respected() -> None:
     def with_a_surcharge(text: str) -> int:
         return len(text) + 60 * text.endswith("x")
 
@@ -316,7 +314,7 @@ def test_a_measure_that_does_not_only_add_up_is_kept_to() -> None:
     ],
 )
 def test_the_work_grows_with_the_text_and_not_with_its_square(unit: str) -> None:
-    """The work is measured in calls of the length function and the size of their arguments, which do not
+    """The work is measured in calls of the length function and in the size of their arguments. Both do not
     depend on the machine."""
     asked = 0
 

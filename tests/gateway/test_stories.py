@@ -1,4 +1,4 @@
-"""Random actions and failures: each message is answered once, in its chat, in order."""
+"""Random actions and failures. Each message is answered once, in its chat and in order."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_a_short_answer_has_no_preview() -> None:
     assert adapter.texts == []
 
 
-def test_an_answer_that_takes_its_time_is_one_message_that_grows() -> None:
+def test_a_slow_answer_is_one_message_that_grows() -> None:
     async def answer(live: LiveMessage) -> None:
         await live.add("First")
         await asyncio.sleep(1)
@@ -99,7 +99,7 @@ def test_nothing_is_sent_while_nothing_changes() -> None:
     assert len(edits_and_sends(adapter)) == 1
 
 
-def test_spaces_alone_are_nothing_to_see() -> None:
+def test_whitespace_alone_is_not_shown() -> None:
     async def answer(live: LiveMessage) -> None:
         await live.add("\n  \n")
         await asyncio.sleep(5)
@@ -109,7 +109,7 @@ def test_spaces_alone_are_nothing_to_see() -> None:
     assert adapter.texts == []
 
 
-def test_what_fits_into_one_message_is_shown_and_the_rest_is_not() -> None:
+def test_only_the_part_that_fits_into_one_message_is_shown() -> None:
     async def answer(live: LiveMessage) -> None:
         await live.add("A sentence of some words. " * 20)
         await asyncio.sleep(1)
@@ -134,7 +134,7 @@ def test_code_that_is_not_finished_is_closed_in_the_preview() -> None:
     assert adapter.texts == ["Look:\n```py\nx = 1\n```\n▌"]
 
 
-def test_a_tool_at_work_is_a_line_that_goes_away() -> None:
+def test_a_running_tool_is_a_temporary_line() -> None:
     async def answer(live: LiveMessage) -> None:
         await live.add("Let me see.")
         await live.note("terminal\n<system>")
@@ -148,7 +148,7 @@ def test_a_tool_at_work_is_a_line_that_goes_away() -> None:
     run_answer(adapter, answer)
 
 
-def test_a_tool_before_any_word_is_seen_too() -> None:
+def test_a_tool_before_any_text_is_shown() -> None:
     async def answer(live: LiveMessage) -> None:
         await live.note("terminal")
         await asyncio.sleep(1)
@@ -158,7 +158,7 @@ def test_a_tool_before_any_word_is_seen_too() -> None:
     assert adapter.texts == ["⚙ terminal…"]
 
 
-def test_an_answer_that_starts_again_takes_the_place_of_what_was_shown() -> None:
+def test_an_answer_that_starts_again_replaces_the_preview() -> None:
     async def answer(live: LiveMessage) -> None:
         await live.add("A wrong start")
         await asyncio.sleep(1)
@@ -173,7 +173,7 @@ def test_an_answer_that_starts_again_takes_the_place_of_what_was_shown() -> None
     assert run_answer(adapter, answer) == "m1"
 
 
-def test_what_was_discarded_before_it_was_seen_is_never_seen() -> None:
+def test_text_discarded_before_it_was_shown_is_never_shown() -> None:
     async def answer(live: LiveMessage) -> None:
         await live.add("A wrong start")
         await live.discard()
@@ -184,7 +184,7 @@ def test_what_was_discarded_before_it_was_seen_is_never_seen() -> None:
 
 
 @pytest.mark.parametrize(("can", "stream"), [(Capabilities(edits=False), True), (EDITS, False)])
-def test_without_edits_there_is_only_a_sign_that_somebody_types(can: Capabilities, stream: bool) -> None:
+def test_without_edits_only_typing_is_shown(can: Capabilities, stream: bool) -> None:
     adapter = FakeAdapter(can=can)
     assert run_answer(adapter, a_long_answer, stream=stream) is None
     assert {call.verb for call in adapter.calls} == {"typing"}
@@ -212,7 +212,7 @@ def test_an_answer_that_comes_at_once_needs_no_typing() -> None:
     assert not adapter.calls
 
 
-def test_a_platform_that_has_too_much_is_left_in_peace_and_asked_less_often() -> None:
+def test_a_rate_limited_platform_gets_fewer_edits() -> None:
     adapter = FakeAdapter(can=EDITS._replace(max_length=4000))
     adapter.fail("edit", RateLimited("slow down", 5))
     run_answer(adapter, a_long_answer)
@@ -221,7 +221,7 @@ def test_a_platform_that_has_too_much_is_left_in_peace_and_asked_less_often() ->
     assert all(later - earlier >= 4 - 0.001 for earlier, later in pairwise(times[2:]))
 
 
-def test_a_platform_that_has_too_much_from_the_start_gets_its_preview_later() -> None:
+def test_a_platform_that_is_rate_limited_at_the_start_gets_its_preview_later() -> None:
     adapter = FakeAdapter(can=EDITS)
     adapter.fail("send", RateLimited("slow down", 3), times=1)
     assert run_answer(adapter, a_long_answer) == "m1"
@@ -235,7 +235,7 @@ def test_a_platform_that_was_away_gets_its_preview_when_it_is_back() -> None:
 
 
 @pytest.mark.parametrize(("idempotent", "shown"), [(True, "m1"), (False, None)])
-def test_a_preview_of_which_nobody_knows_is_repeated_only_where_it_is_not_seen_twice(
+def test_a_preview_of_unknown_delivery_is_repeated_only_if_duplicates_are_invisible(
     idempotent: bool, shown: str | None
 ) -> None:
     adapter = FakeAdapter(can=EDITS._replace(idempotent=idempotent))
@@ -248,7 +248,7 @@ def test_a_preview_that_can_no_longer_be_changed_is_not_the_place_for_the_final_
     async def answer(live: LiveMessage) -> None:
         await live.add("First")
         await asyncio.sleep(1)
-        adapter.messages.clear()  # deleted by a person
+        adapter.messages.clear()  # a person has deleted it
         await a_long_answer(live)
 
     adapter = FakeAdapter(can=EDITS)
@@ -260,7 +260,7 @@ def test_a_preview_that_can_no_longer_be_changed_is_not_the_place_for_the_final_
     "error", [Undeliverable("gone"), Misconfigured("no token"), AdapterError("odd"), RuntimeError("a bug")]
 )
 @pytest.mark.parametrize("verb", ["send", "edit", "typing"])
-def test_whatever_fails_is_logged_once_and_the_answer_goes_on(
+def test_a_failure_is_logged_once_and_the_answer_continues(
     verb: str, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     adapter = FakeAdapter(can=EDITS)
@@ -318,7 +318,7 @@ def test_after_the_end_nothing_is_shown() -> None:
     simulated(work())
 
 
-def test_one_that_was_never_used_ends_as_quietly() -> None:
+def test_an_unused_stream_ends_without_output() -> None:
     async def answer(live: LiveMessage) -> None:
         pass
 

@@ -45,7 +45,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskServer]:
     made.close()
 
 
-async def test_a_subagent_belongs_to_whom_the_conversation_belongs_to(server: TaskServer) -> None:
+async def test_a_subagent_has_the_owner_of_the_conversation(server: TaskServer) -> None:
     async with WireGateway() as gateway:
         for who in (ANN, in_group(BOB)):
             replies = await gateway.asks(who, delegate("say three owls"))
@@ -111,7 +111,7 @@ async def test_the_owner_is_asked_and_told_which_subagent_asks(server: TaskServe
     assert (Path.home() / "owls.txt").read_text() == "three"
 
 
-async def test_each_person_may_start_so_many_in_an_hour(server: TaskServer) -> None:
+async def test_the_number_of_subagents_per_hour_is_limited(server: TaskServer) -> None:
     config_file.change("delegation.tasks_per_hour", 3)
     async with WireGateway() as gateway:
         assert "2 of 2 tasks done" in (await gateway.asks(ANN, delegate("say a", "say b")))[-1]
@@ -119,7 +119,7 @@ async def test_each_person_may_start_so_many_in_an_hour(server: TaskServer) -> N
         assert "error: a person may start 3 subagents per hour here, and 1 is left" in refused
         assert len(gateway.children(ANN)) == 2
         assert "3 of 3 tasks done" in (await gateway.asks(BOB, delegate("say e", "say f", "say g")))[-1]
-        # Ann has one task left, in each of her chats: private, in a group, in a shared thread.
+        # Ann has one task left, which counts in all of her chats: private, in a group, in a shared thread.
         assert "and 1 is left" in (await gateway.asks(in_group(ANN), delegate("say h", "say i")))[-1]
         assert "1 of 1 task done" in (await gateway.asks(in_thread(ANN), delegate("say j")))[-1]
         assert "and 0 are left" in (await gateway.asks(in_thread(BOB), delegate("say k")))[-1]

@@ -75,7 +75,7 @@ def made(server: TelegramServer, folder: Path, **more: Any) -> Telegram:
 
 @asynccontextmanager
 async def running(adapter: Telegram) -> AsyncIterator[Heard]:
-    """Run the adapter and return the events that it delivers."""
+    """Run the adapter. Return the events that it delivers."""
     heard: Heard = asyncio.Queue()
 
     async def receive(event: Event, offered: Sequence[OfferedFile]) -> Receipt:
@@ -127,7 +127,9 @@ def is_an_adapter(adapter: Telegram) -> Adapter:
 # Receiving
 
 
-async def test_a_private_message_says_who_where_and_when(server: TelegramServer, adapter: Telegram) -> None:
+async def test_a_private_message_has_its_sender_chat_and_time(
+    server: TelegramServer, adapter: Telegram
+) -> None:
     alice = server.person("Alice", "alice99")
     async with running(adapter) as heard:
         sent = server.say(alice, "hello")["message"]
@@ -141,7 +143,7 @@ async def test_a_private_message_says_who_where_and_when(server: TelegramServer,
 
 
 @pytest.mark.parametrize("basic", [True, False])
-async def test_in_a_group_it_hears_only_what_is_said_to_it(
+async def test_in_a_group_only_addressed_messages_are_received(
     server: TelegramServer, adapter: Telegram, basic: bool
 ) -> None:
     alice, group = server.person("Alice"), server.group("Friends", basic=basic)
@@ -170,7 +172,7 @@ async def test_in_a_group_it_hears_only_what_is_said_to_it(
     assert heard.empty()
 
 
-async def test_in_a_group_it_can_be_told_to_hear_everything(server: TelegramServer, tmp_path: Path) -> None:
+async def test_in_a_group_all_messages_can_be_received(server: TelegramServer, tmp_path: Path) -> None:
     adapter, alice, group = (
         made(server, tmp_path, respond="all"),
         server.person("Alice"),
@@ -182,7 +184,7 @@ async def test_in_a_group_it_can_be_told_to_hear_everything(server: TelegramServ
     await adapter.close()
 
 
-async def test_a_command_for_us_loses_our_name_and_one_for_another_is_not_ours(
+async def test_a_command_for_the_bot_loses_its_name_and_one_for_another_is_ignored(
     server: TelegramServer, adapter: Telegram
 ) -> None:
     alice, group = server.person("Alice"), server.group("Friends")
@@ -213,7 +215,7 @@ async def test_a_topic_is_a_thread_and_the_general_one_too(server: TelegramServe
     assert [sent.thread for sent in server.sent] == [topic, None]
 
 
-async def test_in_a_topic_that_we_opened_everything_is_said_to_us(
+async def test_in_a_topic_opened_by_the_bot_every_message_is_addressed_to_it(
     server: TelegramServer, adapter: Telegram
 ) -> None:
     alice, forum = server.person("Alice"), server.group("Forum", forum=True)
@@ -225,7 +227,7 @@ async def test_in_a_topic_that_we_opened_everything_is_said_to_us(
     assert (event.text, event.source.chat_topic, event.reply_to) == ("go on", "Hermes — a plan", None)
 
 
-async def test_chains_of_replies_outside_of_forums_are_no_threads(
+async def test_chains_of_replies_outside_forums_are_not_threads(
     server: TelegramServer, adapter: Telegram
 ) -> None:
     alice, group = server.person("Alice"), server.group("Friends")
@@ -246,7 +248,7 @@ async def test_a_channel_has_posts_and_no_people(server: TelegramServer, adapter
     assert (changed.text, changed.edits) == ("/usage", event.source.message_id)
 
 
-async def test_bots_services_and_copied_posts_are_not_heard(
+async def test_messages_of_bots_services_and_copied_posts_are_ignored(
     server: TelegramServer, adapter: Telegram
 ) -> None:
     alice, robot = server.person("Alice"), server.person("Robot", "robot", is_bot=True)
@@ -262,7 +264,7 @@ async def test_bots_services_and_copied_posts_are_not_heard(
         await server.until_acknowledged()
 
 
-async def test_who_speaks_as_the_group_has_no_id(server: TelegramServer, adapter: Telegram) -> None:
+async def test_an_anonymous_admin_has_no_id(server: TelegramServer, adapter: Telegram) -> None:
     group = server.group("Friends")
     async with running(adapter) as heard:
         server.say(None, "/status", chat=group)
@@ -270,7 +272,7 @@ async def test_who_speaks_as_the_group_has_no_id(server: TelegramServer, adapter
     assert (source.user_id, source.user_name) == (None, "Friends")
 
 
-async def test_a_forwarded_message_is_nobodys_request(server: TelegramServer, adapter: Telegram) -> None:
+async def test_a_forwarded_message_is_not_a_request(server: TelegramServer, adapter: Telegram) -> None:
     alice = server.person("Alice")
     mallory = {"id": 666, "is_bot": False, "first_name": "Mal] [lory"}
     origin = {"type": "user", "date": 1, "sender_user": mallory}
@@ -312,9 +314,7 @@ async def test_an_edit_is_a_message_of_its_own(server: TelegramServer, adapter: 
 # Files
 
 
-async def test_a_photo_is_offered_and_fetched_only_when_somebody_asks(
-    server: TelegramServer, adapter: Telegram
-) -> None:
+async def test_a_photo_is_fetched_only_on_request(server: TelegramServer, adapter: Telegram) -> None:
     alice = server.person("Alice")
     async with running(adapter) as heard:
         server.say(alice, "look", photo=b"\xff\xd8 large")
@@ -357,7 +357,9 @@ async def test_every_kind_of_file_is_offered(server: TelegramServer, adapter: Te
         assert [await file.fetch() for file in files[2:4]] == [b"voice", b"audio"]
 
 
-async def test_what_has_no_words_is_told_in_words(server: TelegramServer, adapter: Telegram) -> None:
+async def test_messages_without_text_are_described_in_words(
+    server: TelegramServer, adapter: Telegram
+) -> None:
     alice = server.person("Alice")
     sticker = {
         "width": 1,
@@ -389,7 +391,7 @@ async def test_pictures_sent_together_are_one_message(server: TelegramServer, ad
         await server.until_acknowledged()
 
 
-async def test_a_file_that_telegram_does_not_give_is_told(server: TelegramServer, adapter: Telegram) -> None:
+async def test_an_unavailable_file_is_reported(server: TelegramServer, adapter: Telegram) -> None:
     alice = server.person("Alice")
     async with running(adapter) as heard:
         server.say(alice, photo=b"x")
@@ -410,7 +412,7 @@ async def test_a_file_that_telegram_does_not_give_is_told(server: TelegramServer
 async def test_a_message_is_acknowledged_only_when_it_was_accepted(
     server: TelegramServer, adapter: Telegram
 ) -> None:
-    """A refused message is delivered again, and no later message of the same chat overtakes it."""
+    """A refused message is delivered again. No later message of the same chat overtakes it."""
     alice, bob = server.person("Alice"), server.person("Bob")
     accepted: list[str] = []
     refusing = True
@@ -454,7 +456,7 @@ async def test_a_slow_chat_delays_no_other_and_is_not_acknowledged_before(
         await server.until(lambda: accepted == ["before"])
         server.say(alice, "slow")
         server.say(alice, "after it")
-        for number in range(3):  # each arrives in a poll of its own
+        for number in range(3):  # each message arrives in its own poll
             server.say(bob, f"message {number}")
             await server.until(lambda: len(accepted) == number + 2)  # noqa: B023 - awaited here
         await server.until(lambda: server.acknowledged == [first["update_id"]])
@@ -464,7 +466,9 @@ async def test_a_slow_chat_delays_no_other_and_is_not_acknowledged_before(
     assert accepted == ["before", *(f"message {number}" for number in range(3)), "slow", "after it"]
 
 
-async def test_what_was_not_accepted_at_kill_9_comes_again(server: TelegramServer, tmp_path: Path) -> None:
+async def test_a_message_not_accepted_before_kill_9_is_delivered_again(
+    server: TelegramServer, tmp_path: Path
+) -> None:
     program = textwrap.dedent("""
         import asyncio, os, sys
         from pathlib import Path
@@ -505,7 +509,9 @@ async def test_twice_and_out_of_order(server: TelegramServer, adapter: Telegram)
     assert (again.text, again.message_id) == ("first", events[0].message_id)
 
 
-async def test_it_comes_back_after_the_connection_was_lost(server: TelegramServer, adapter: Telegram) -> None:
+async def test_the_adapter_reconnects_after_a_lost_connection(
+    server: TelegramServer, adapter: Telegram
+) -> None:
     alice = server.person("Alice")
     heard: list[str] = []
 
@@ -533,7 +539,7 @@ async def test_it_comes_back_after_the_connection_was_lost(server: TelegramServe
 
 
 @pytest.mark.parametrize("token", ["1:wrong", "nonsense"])
-async def test_a_wrong_token_is_told_and_not_shown(
+async def test_a_wrong_token_is_reported_and_not_shown(
     server: TelegramServer, tmp_path: Path, token: str
 ) -> None:
     adapter = made(server, tmp_path, bot_token=token)
@@ -543,13 +549,15 @@ async def test_a_wrong_token_is_told_and_not_shown(
     await adapter.close()
 
 
-async def test_another_program_with_the_same_bot_is_told(server: TelegramServer, adapter: Telegram) -> None:
+async def test_another_program_with_the_same_bot_is_reported(
+    server: TelegramServer, adapter: Telegram
+) -> None:
     server.will("getUpdates", TWO_POLLS)
     with pytest.raises(Unreachable, match="another program receives the messages of this Telegram bot"):
         await adapter.run(_nobody, lambda: None)
 
 
-async def test_being_told_to_wait_while_asking_is_told_on(server: TelegramServer, adapter: Telegram) -> None:
+async def test_a_rate_limit_while_polling_is_reported(server: TelegramServer, adapter: Telegram) -> None:
     server.will("getUpdates", too_many(7))
     with pytest.raises(RateLimited) as caught:
         await adapter.run(_nobody, lambda: None)
@@ -565,7 +573,7 @@ async def test_being_told_to_wait_while_asking_is_told_on(server: TelegramServer
         {"webhook_url": "https://a.b/c", "webhook_secret": "x", "webhook_port": "many"},
     ],
 )
-def test_settings_that_cannot_work_are_told_at_once(tmp_path: Path, more: Json) -> None:
+def test_invalid_settings_are_reported_at_once(tmp_path: Path, more: Json) -> None:
     values = {"bot_token": "1:x"} | more
     with pytest.raises(Misconfigured):
         Telegram(PlatformSettings("telegram", more=values), tmp_path)
@@ -706,7 +714,7 @@ async def test_a_group_that_became_another_chat_is_followed(
 # Failures
 
 
-async def test_too_much_at_once_is_told_with_how_long_to_wait(
+async def test_a_rate_limit_is_reported_with_the_time_to_wait(
     server: TelegramServer, adapter: Telegram
 ) -> None:
     to = private(server.person("Alice"))
@@ -721,7 +729,7 @@ async def test_too_much_at_once_is_told_with_how_long_to_wait(
     assert await adapter.send(to, "hello", idempotency_key="1")
 
 
-async def test_what_will_never_arrive(server: TelegramServer, adapter: Telegram) -> None:
+async def test_undeliverable_messages(server: TelegramServer, adapter: Telegram) -> None:
     alice, group = server.person("Alice"), server.group("Friends")
     server.shut_out(alice)
     server.shut_out(group, KICKED)
@@ -739,7 +747,7 @@ async def test_what_will_never_arrive(server: TelegramServer, adapter: Telegram)
         await adapter.send(private(server.person("Bob")), " ", idempotency_key="1")
 
 
-async def test_what_certainly_did_not_arrive(server: TelegramServer, adapter: Telegram) -> None:
+async def test_messages_that_certainly_did_not_arrive(server: TelegramServer, adapter: Telegram) -> None:
     to = private(server.person("Alice"))
     await server.stop()
     with pytest.raises(Unreachable):
@@ -747,7 +755,7 @@ async def test_what_certainly_did_not_arrive(server: TelegramServer, adapter: Te
 
 
 @pytest.mark.parametrize("answer", [INTERNAL, BAD_GATEWAY, Answer(503, b"overloaded"), Answer(504)])
-async def test_a_failure_of_the_server_is_no_delivery(
+async def test_a_failure_of_the_server_counts_as_not_delivered(
     server: TelegramServer, adapter: Telegram, answer: Answer
 ) -> None:
     to = private(server.person("Alice"))
@@ -762,7 +770,7 @@ async def test_a_failure_of_the_server_is_no_delivery(
 
 
 @pytest.mark.parametrize("answer", [CUT, CUT_AFTER])
-async def test_what_may_have_arrived(server: TelegramServer, adapter: Telegram, answer: Any) -> None:
+async def test_messages_that_may_have_arrived(server: TelegramServer, adapter: Telegram, answer: Any) -> None:
     to = private(server.person("Alice"))
     server.will("sendMessage", answer)
     with pytest.raises(DeliveryUnknown):
@@ -770,7 +778,7 @@ async def test_what_may_have_arrived(server: TelegramServer, adapter: Telegram, 
     assert len(server.sent) == answer.done
 
 
-async def test_no_answer_at_all_leaves_a_doubt(
+async def test_without_a_response_the_delivery_is_unknown(
     server: TelegramServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(telegram_adapter, "PATIENCE", 0.3)
@@ -782,7 +790,7 @@ async def test_no_answer_at_all_leaves_a_doubt(
     await adapter.close()
 
 
-async def test_an_edit_leaves_no_doubt_since_it_may_be_made_again(
+async def test_an_edit_is_never_unknown_because_it_can_be_repeated(
     server: TelegramServer, adapter: Telegram
 ) -> None:
     to = private(server.person("Alice"))
@@ -799,7 +807,7 @@ async def test_an_edit_leaves_no_doubt_since_it_may_be_made_again(
 
 @pytest.fixture
 async def hooked(server: TelegramServer, tmp_path: Path) -> AsyncIterator[tuple[Telegram, str]]:
-    """Run an adapter with a webhook. Return the adapter and the address of the webhook."""
+    """Run an adapter with a webhook. Return the adapter and the address of its webhook."""
     port = reserve_port()
     url = f"http://127.0.0.1:{port}/telegram/in"
     adapter = made(server, tmp_path, webhook_url=url, webhook_secret="s3cret_-", webhook_port=str(port))
@@ -807,7 +815,7 @@ async def hooked(server: TelegramServer, tmp_path: Path) -> AsyncIterator[tuple[
     await adapter.close()
 
 
-async def test_messages_are_brought_to_a_webhook(
+async def test_messages_are_delivered_to_a_webhook(
     server: TelegramServer, hooked: tuple[Telegram, str]
 ) -> None:
     adapter, url = hooked
@@ -820,7 +828,7 @@ async def test_messages_are_brought_to_a_webhook(
     assert server.webhook is not None, "what comes while we are away waits for us"
 
 
-async def test_who_does_not_know_the_secret_is_not_heard(
+async def test_requests_without_the_secret_are_refused(
     server: TelegramServer, hooked: tuple[Telegram, str]
 ) -> None:
     adapter, url = hooked
@@ -856,7 +864,7 @@ async def test_the_body_of_a_wrong_secret_is_not_read_and_guessing_is_limited(
             writer.close()
 
 
-async def test_a_webhook_says_yes_only_when_the_message_was_accepted(
+async def test_a_webhook_responds_with_success_only_after_acceptance(
     server: TelegramServer, hooked: tuple[Telegram, str]
 ) -> None:
     adapter, _ = hooked
@@ -876,14 +884,14 @@ async def test_a_webhook_says_yes_only_when_the_message_was_accepted(
     assert [status for status in server.pushed if status] == [503, 503, 200]
 
 
-async def test_polling_ends_a_webhook_of_before(server: TelegramServer, adapter: Telegram) -> None:
+async def test_polling_removes_an_earlier_webhook(server: TelegramServer, adapter: Telegram) -> None:
     server.webhook = {"url": "http://127.0.0.1:9/"}
     async with running(adapter) as heard:
         server.say(server.person("Alice"), "hello")
         assert (await event_in(heard)).text == "hello"
 
 
-async def test_a_webhook_that_cannot_be_is_told(server: TelegramServer, tmp_path: Path) -> None:
+async def test_an_invalid_webhook_is_reported(server: TelegramServer, tmp_path: Path) -> None:
     plain = made(server, tmp_path, webhook_url="http://example.org/", webhook_secret="x", webhook_port=0)
     with pytest.raises(Misconfigured, match="https"):
         await plain.run(_nobody, lambda: None)

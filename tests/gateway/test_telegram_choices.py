@@ -75,7 +75,7 @@ async def heard_by(server: TelegramServer, folder: Path, state: str = "answered"
         await adapter.close()
 
 
-async def test_a_button_is_heard_as_its_text_of_who_pressed_it(
+async def test_a_button_sends_its_text_as_the_person_who_pressed_it(
     server: TelegramServer, tmp_path: Path
 ) -> None:
     ann = server.person("Ann", "ann")
@@ -97,7 +97,7 @@ async def test_a_button_is_heard_as_its_text_of_who_pressed_it(
 
 
 @pytest.mark.parametrize("state", ["unauthorised", "ignored", "limited"])
-async def test_what_does_not_count_leaves_the_buttons(
+async def test_an_ignored_press_leaves_the_buttons(
     server: TelegramServer, tmp_path: Path, state: str
 ) -> None:
     ann, bob = server.person("Ann"), server.person("Bob")
@@ -119,9 +119,7 @@ async def test_an_edit_removes_the_buttons(server: TelegramServer, tmp_path: Pat
         assert server.sent[0].buttons == ()
 
 
-async def test_a_tap_counts_whatever_becomes_of_the_sign_that_it_did(
-    server: TelegramServer, tmp_path: Path
-) -> None:
+async def test_a_press_counts_even_if_its_confirmation_fails(server: TelegramServer, tmp_path: Path) -> None:
     ann = server.person("Ann")
     async with heard_by(server, tmp_path) as heard:
         sent = await heard.offered(ann)
@@ -195,7 +193,7 @@ def _now(server: TelegramServer, sent: Sent) -> Sent:
     return next(one for one in server.sent if one[:2] == sent[:2])
 
 
-async def test_the_owner_taps_and_it_is_done(server: TelegramServer, tmp_path: Path) -> None:
+async def test_the_owner_approves_with_a_button(server: TelegramServer, tmp_path: Path) -> None:
     async with TelegramGateway(server, tmp_path) as gateway:
         sent = await gateway.asked("rm -rf `ls` <b>&amp;</b>")
         assert "rm -rf `ls` <b>&amp;</b>" in sent.text
@@ -207,7 +205,9 @@ async def test_the_owner_taps_and_it_is_done(server: TelegramServer, tmp_path: P
         assert len(server.chosen) == 1
 
 
-async def test_what_another_taps_or_types_does_nothing(server: TelegramServer, tmp_path: Path) -> None:
+async def test_presses_and_messages_of_other_people_approve_nothing(
+    server: TelegramServer, tmp_path: Path
+) -> None:
     async with TelegramGateway(server, tmp_path) as gateway:
         sent = await gateway.asked("ls")
         stranger = server.person("Mallory")
@@ -223,7 +223,7 @@ async def test_what_another_taps_or_types_does_nothing(server: TelegramServer, t
         assert gateway.asker.done == []
 
 
-async def test_typed_on_telegram(server: TelegramServer, tmp_path: Path) -> None:
+async def test_an_approval_typed_on_telegram(server: TelegramServer, tmp_path: Path) -> None:
     async with TelegramGateway(server, tmp_path) as gateway:
         sent = await gateway.asked("ls")
         server.say(gateway.ann, "yes")
@@ -233,13 +233,13 @@ async def test_typed_on_telegram(server: TelegramServer, tmp_path: Path) -> None
         await server.until(lambda: not any(one.buttons for one in server.sent))
 
 
-async def test_buttons_of_before_a_restart_are_dead_and_go_away(
+async def test_buttons_from_before_a_restart_have_no_effect_and_are_removed(
     server: TelegramServer, tmp_path: Path
 ) -> None:
     async with TelegramGateway(server, tmp_path) as gateway:
         sent = await gateway.asked("ls")
         await gateway.end()
-        await gateway.start()  # whichever gateway is free delivers the outcome of the question
+        await gateway.start()  # the old or the new gateway delivers the outcome of the question
         await server.until(lambda: not _now(server, sent).buttons)
         assert "Not done: I was restarted." in _now(server, sent).text
         server.press(gateway.ann, sent, sent.buttons[0][1])
@@ -251,7 +251,7 @@ async def test_buttons_of_before_a_restart_are_dead_and_go_away(
 
 
 async def test_a_poll_whose_client_has_left_takes_no_update(server: TelegramServer) -> None:
-    """An update that was not delivered must not count as delivered, because the next higher offset would
+    """An update that was not delivered must not count as delivered. Otherwise the next higher offset would
     acknowledge it."""
     ann = server.person("Ann")
     first = server.say(ann, "first", delivered=False)

@@ -54,7 +54,7 @@ MARKDOWN = st.lists(WORDS | SIGNS | st.characters(), max_size=60).map("".join)
 
 
 @given(MARKDOWN | st.text())
-def test_telegram_takes_whatever_comes_out(text: str) -> None:
+def test_telegram_accepts_every_result(text: str) -> None:
     markup = parsed(render_html(text))
     for path in markup.nested:
         assert set(path) <= WRITTEN
@@ -63,7 +63,7 @@ def test_telegram_takes_whatever_comes_out(text: str) -> None:
 
 
 @given(MARKDOWN)
-def test_no_word_is_lost_and_nothing_is_blank_that_was_not(text: str) -> None:
+def test_no_word_is_lost_and_no_text_becomes_blank(text: str) -> None:
     html = render_html(text)
     kept = set(re.findall(r"[^\W_]+", html)) | set(re.findall(r"[^\W_]+", visible_text(html)))
     assert set(re.findall(r"[^\W_]+", text)) <= kept
@@ -71,14 +71,14 @@ def test_no_word_is_lost_and_nothing_is_blank_that_was_not(text: str) -> None:
 
 
 @given(st.lists(WORDS, min_size=1, max_size=8), st.data())
-def test_what_is_seen_is_the_text_without_its_signs(words: list[str], data: st.DataObject) -> None:
+def test_the_visible_text_is_the_text_without_markup(words: list[str], data: st.DataObject) -> None:
     around = st.sampled_from(["", "**", "*", "~~", "||", "`"])
     text = " ".join(sign + word + sign for word in words for sign in [data.draw(around)])
     assert parsed(render_html(text)).text == " ".join(words)
 
 
 @given(MARKDOWN)
-def test_what_we_say_is_seen_is_what_telegram_reads(text: str) -> None:
+def test_the_computed_visible_text_is_that_of_telegram(text: str) -> None:
     html = render_html(text)
     assert visible_text(html) == parsed(html).text
 
@@ -123,6 +123,6 @@ def test_units_are_those_of_utf_16() -> None:
 
 
 @pytest.mark.parametrize("html", ["<b>", "</b>", "<b><i></b></i>", "<u1>x</u1>", "a < b", "<span>x</span>"])
-def test_the_reader_these_tests_rely_on_refuses_what_telegram_refuses(html: str) -> None:
+def test_the_parser_of_the_tests_refuses_what_telegram_refuses(html: str) -> None:
     with pytest.raises(Refused):
         parsed(html)

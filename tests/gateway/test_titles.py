@@ -1,4 +1,4 @@
-"""Titles in chats are requested once from a model over HTTP."""
+"""A title in a chat is requested once, from a model over HTTP."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_a_message_that_comes_while_a_title_is_made_asks_for_no_other(
             await gateway.until(lambda: len(server.requests) == 2)
             await gateway.says(ANN, "and now?")
             await gateway.until(lambda: gateway.heard(ANN) == ["first answer", "second answer"])
-            # If a second title were requested, this would happen before the gateway has stopped.
+            # a second request for a title would be made before the gateway has stopped
             go_on.set()
             session = gateway.session_of(ANN)
             await gateway.until(lambda: gateway.db.get_session_title(session) == "Naming of things")

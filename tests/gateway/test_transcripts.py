@@ -1,5 +1,6 @@
-"""Transcripts match the store, whatever changes the store or the files. A store can be rebuilt from
-transcripts alone."""
+"""Transcripts match the store, however the store or the files are changed. A store can be rebuilt from
+transcripts alone.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ def lines(folder: Path, session_id: str) -> list[dict[str, Any]]:
 
 
 def again(home: Path, folder: Path, into: str = "again.db") -> SessionDB:
-    """Return a store rebuilt from the transcripts. `rebuild` is called in this process, which is faster than
-    the command."""
+    """Return a store rebuilt from the transcripts. `rebuild` runs in this process, which is faster than the
+    command."""
     target = home / into
     values = {"from_transcripts": True, "folder": folder, "into": target, "dry_run": False, "store": None}
     values["trusted"] = True
@@ -65,7 +66,7 @@ def same_again(home: Path, folder: Path, db: SessionDB) -> None:
 # --- format
 
 
-def test_a_transcript_begins_with_the_session_and_goes_on_with_what_was_said(
+def test_a_transcript_has_the_session_and_then_its_messages(
     db: SessionDB, transcripts: Transcripts, folder: Path
 ) -> None:
     chat = begun(db, key="agent:main:telegram:dm:42", model="m")
@@ -106,9 +107,7 @@ def test_a_file_is_private_and_only_added_to(db: SessionDB, transcripts: Transcr
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_nothing_is_written_where_nothing_happened(
-    db: SessionDB, transcripts: Transcripts, folder: Path
-) -> None:
+def test_without_changes_nothing_is_written(db: SessionDB, transcripts: Transcripts, folder: Path) -> None:
     chat = begun(db)
     db.append_message(chat, "user", "one")
     assert transcripts.catch_up() > 0
@@ -133,7 +132,7 @@ def test_only_conversations_with_a_chat_have_one_unless_all_are_asked_for(
     assert sorted(file.stem for file in folder.glob("*.jsonl")) == ["mine", "moved"]
 
 
-def test_an_encrypted_store_has_none_unless_somebody_says_so(home: Path) -> None:
+def test_an_encrypted_store_has_no_transcripts_by_default(home: Path) -> None:
     home.mkdir()
     assert choose_transcripts(None, home / "state.db") == "gateway"
     (home / "state.db.key.json").write_text("{}")
@@ -142,7 +141,7 @@ def test_an_encrypted_store_has_none_unless_somebody_says_so(home: Path) -> None
 
 
 @pytest.mark.parametrize(("said", "files"), [("all", 1), ("gateway", 0), ("off", 0)])
-def test_the_terminal_writes_them_where_all_are_asked_for(
+def test_the_terminal_writes_transcripts_if_all_are_requested(
     home: Path, folder: Path, said: str, files: int
 ) -> None:
     home.mkdir()
@@ -157,7 +156,7 @@ def test_the_terminal_writes_them_where_all_are_asked_for(
         assert stored_lines[-1]["session"]["end_reason"] == "cli_close"
 
 
-def test_every_column_that_an_import_restores_is_in_it() -> None:
+def test_a_transcript_has_every_column_that_an_import_restores() -> None:
     mirrored = {name.strip().removeprefix("s.") for name in f"{SMALL_COLUMNS}, {LARGE_COLUMNS}".split(",")}
     restored = {
         *incoming_session.REST,
@@ -199,7 +198,7 @@ async def test_a_follower_writes_behind_and_once_more_at_the_end(
 # --- changes of a session
 
 
-def test_what_becomes_of_a_conversation_is_told_and_comes_back(
+def test_changes_of_a_conversation_are_written_and_rebuilt(
     home: Path, db: SessionDB, transcripts: Transcripts, folder: Path
 ) -> None:
     key = "agent:main:telegram:dm:42"
@@ -260,10 +259,10 @@ def test_a_deleted_session_is_not_written_again_and_does_not_come_back(
     same_again(home, folder, db)
 
 
-def test_whoever_deletes_while_others_write_leaves_no_file_behind(
+def test_a_deletion_during_writes_leaves_no_file(
     db: SessionDB, transcripts: Transcripts, folder: Path
 ) -> None:
-    """Sessions are deleted again and again while the writer creates files for them."""
+    """Sessions are deleted again and again while a writer creates files for them."""
     ended = threading.Event()
 
     def write() -> None:
@@ -298,7 +297,7 @@ def test_messages_that_a_continuation_inherits_are_in_its_transcript(
     assert twig
 
 
-def test_replaced_messages_are_told_as_they_are_now(
+def test_replaced_messages_have_their_current_text(
     home: Path, db: SessionDB, transcripts: Transcripts, folder: Path
 ) -> None:
     chat = begun(db)
@@ -310,7 +309,7 @@ def test_replaced_messages_are_told_as_they_are_now(
     same_again(home, folder, db)
 
 
-def test_what_lies_in_the_trash_does_not_come_back_and_what_was_brought_back_does(
+def test_trashed_sessions_are_not_rebuilt_and_restored_ones_are(
     home: Path, db: SessionDB, transcripts: Transcripts, folder: Path
 ) -> None:
     thrown, rescued = begun(db), begun(db)
@@ -324,7 +323,7 @@ def test_what_lies_in_the_trash_does_not_come_back_and_what_was_brought_back_doe
     same_again(home, folder, db)
 
 
-def test_another_store_in_its_place_is_not_taken_for_one_in_which_all_was_deleted(
+def test_another_store_in_its_place_does_not_count_as_a_deletion_of_everything(
     home: Path, db: SessionDB, transcripts: Transcripts, folder: Path
 ) -> None:
     chat = begun(db)
@@ -355,7 +354,7 @@ def test_a_store_that_went_back_in_time_marks_nothing_as_deleted(
 # --- crashes
 
 
-def test_a_line_that_was_cut_off_is_written_again_and_nothing_twice(
+def test_a_truncated_line_is_written_again_and_nothing_is_duplicated(
     home: Path, db: SessionDB, transcripts: Transcripts, folder: Path
 ) -> None:
     chat = begun(db)
@@ -372,7 +371,7 @@ def test_a_line_that_was_cut_off_is_written_again_and_nothing_twice(
     same_again(home, folder, db)
 
 
-def test_a_line_that_went_bad_is_told_again(
+def test_a_damaged_line_is_written_again(
     home: Path, db: SessionDB, transcripts: Transcripts, folder: Path
 ) -> None:
     chat = begun(db)
@@ -391,9 +390,7 @@ def test_a_line_that_went_bad_is_told_again(
     assert copy.columns is not None
 
 
-def test_a_process_that_is_killed_while_it_writes_costs_nothing(
-    home: Path, db: SessionDB, folder: Path
-) -> None:
+def test_a_process_killed_while_it_writes_loses_nothing(home: Path, db: SessionDB, folder: Path) -> None:
     chats = [begun(db) for _ in range(3)]
     for round_ in range(6):
         with Worker(WORKER) as worker:
@@ -426,10 +423,10 @@ def test_two_processes_that_write_the_same_files_write_nothing_twice(
 # --- any history
 
 
-def test_a_replaced_message_is_noticed_where_nothing_else_tells(
+def test_a_replaced_message_is_detected_without_other_changes(
     home: Path, db: SessionDB, transcripts: Transcripts, folder: Path
 ) -> None:
-    """A replaced message is noticed although the number of messages and the newest timestamp stay the
+    """A replaced message is detected although the number of messages and the newest timestamp stay the
     same."""
     chat = begun(db)
     for text in ("one", "two"):

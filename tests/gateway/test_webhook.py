@@ -1,4 +1,4 @@
-"""The webhook over real HTTP: access, the ways in which an answer is delivered, and restarts."""
+"""The webhook over real HTTP: access, the two ways to deliver an answer, and restarts."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ SECRET = "correct horse battery staple"
 
 
 class Core:
-    """Stands for the gateway. It accepts messages into a real inbox, and answers immediately or when the test
-    allows it."""
+    """Stands in for the gateway. It accepts messages into a real inbox. It answers immediately or when the
+    test allows it."""
 
     def __init__(self, db: SessionDB) -> None:
         self._db = db
@@ -214,13 +214,13 @@ def folder(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_what_is_missing_or_wrong_is_one_clear_line(more: dict[str, Any], line: str, folder: Path) -> None:
+def test_missing_or_wrong_settings_are_one_clear_line(more: dict[str, Any], line: str, folder: Path) -> None:
     with pytest.raises(Misconfigured) as caught:
         Webhook(PlatformSettings("webhook", more=more), folder)
     assert str(caught.value).startswith(line)
 
 
-def test_it_is_an_adapter_whose_messages_may_be_sent_again(folder: Path) -> None:
+def test_the_adapter_is_idempotent(folder: Path) -> None:
     adapter: Adapter = Webhook(PlatformSettings("webhook", more={"secret": SECRET}), folder)
     assert (adapter.name, adapter.capabilities.idempotent, adapter.capabilities.edits) == (
         "webhook",
@@ -249,7 +249,7 @@ async def test_a_message_is_answered_in_the_response(core: Core, folder: Path) -
     assert (event.text, event.reply_to) == ("hello", "before")
 
 
-async def test_where_it_was_said(core: Core, folder: Path) -> None:
+async def test_the_chat_of_a_message(core: Core, folder: Path) -> None:
     requests: list[tuple[str, dict[str, Any], str]] = [
         ("/webhook", {}, "dm:webhook"),
         ("/webhook", {"user": "ann"}, "dm:ann"),
@@ -282,7 +282,7 @@ async def test_each_of_several_that_wait_gets_its_own_answer(core: Core, folder:
         here = {event.text: event.source for event in core.events}
         await adapter.send(here["b"], "to b\ud800", idempotency_key="1", reply_to="b")
         assert (await asked["b"]).json()["reply"] == "to b?"
-        # An answer to no particular message goes to any waiting request of that person.
+        # an answer that belongs to no particular message goes to any waiting request of that person
         await adapter.send(here["c"]._replace(message_id=None), "to bob", idempotency_key="2")
         assert (await asked["c"]).json()["reply"] == "to bob"
         with pytest.raises(Undeliverable):
@@ -295,7 +295,7 @@ async def test_each_of_several_that_wait_gets_its_own_answer(core: Core, folder:
         assert (await asked["a"]).json()["reply"] == "to a"
 
 
-async def test_what_one_person_is_told_in_a_group_does_not_reach_another(core: Core, folder: Path) -> None:
+async def test_an_answer_to_one_person_in_a_group_does_not_reach_another(core: Core, folder: Path) -> None:
     core.echoes = False
     async with running(core, folder, wait_seconds=0.5) as address, client_of(address) as client:
         asked = asyncio.create_task(Caller(client).say("hello", chat="ops", user="bob"))
@@ -332,7 +332,7 @@ async def test_an_answer_that_takes_too_long_is_not_waited_for(core: Core, folde
             await core.adapter.send(core.events[0].source, "late", idempotency_key="1", reply_to="m1")
 
 
-async def test_whoever_does_not_want_to_wait_does_not(core: Core, folder: Path) -> None:
+async def test_a_request_can_decline_to_wait(core: Core, folder: Path) -> None:
     core.echoes = False
     async with running(core, folder) as address, client_of(address) as client:
         answer = await Caller(client).say("hello", wait=False)
@@ -344,7 +344,7 @@ async def test_whoever_does_not_want_to_wait_does_not(core: Core, folder: Path) 
     }
 
 
-async def test_to_somebody_who_has_hung_up_nothing_is_delivered(core: Core, folder: Path) -> None:
+async def test_nothing_is_delivered_to_a_closed_connection(core: Core, folder: Path) -> None:
     core.echoes = False
     async with running(core, folder) as address:
         async with client_of(address) as client:
@@ -361,7 +361,7 @@ async def test_to_somebody_who_has_hung_up_nothing_is_delivered(core: Core, fold
             await core.adapter.send(event.source, "are you there?", idempotency_key="1", reply_to="m1")
 
 
-async def test_whoever_waits_when_we_end_is_told_that_the_message_is_accepted(
+async def test_a_shutdown_tells_waiting_requests_that_the_message_is_accepted(
     core: Core, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host, "GRACE_S", 0)
@@ -374,7 +374,7 @@ async def test_whoever_waits_when_we_end_is_told_that_the_message_is_accepted(
         assert (await asked).status_code == 202
 
 
-async def test_it_can_be_run_again_after_it_ended(core: Core, folder: Path) -> None:
+async def test_the_adapter_can_be_run_again(core: Core, folder: Path) -> None:
     adapter = Webhook(PlatformSettings("webhook", more={"secret": SECRET, "port": 0}), folder)
     core.adapter = adapter
     for text in ("one", "two"):
@@ -389,7 +389,7 @@ async def test_it_can_be_run_again_after_it_ended(core: Core, folder: Path) -> N
     await adapter.close()
 
 
-async def test_what_became_of_it(core: Core, folder: Path) -> None:
+async def test_the_status_of_each_receipt(core: Core, folder: Path) -> None:
     became: list[tuple[str, int, dict[str, Any]]] = [
         ("duplicate", 200, {"duplicate": True}),
         ("unauthorised", 403, {"error": "this user is not authorised"}),
@@ -404,7 +404,7 @@ async def test_what_became_of_it(core: Core, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("problem", [make_error(StoreFull, "no room for the secret plan"), OSError("disk")])
-async def test_what_could_not_be_stored_is_not_acknowledged(
+async def test_a_message_that_could_not_be_stored_is_not_acknowledged(
     problem: Exception, core: Core, folder: Path
 ) -> None:
     core.problem = problem
@@ -431,7 +431,7 @@ async def test_the_same_request_again_is_a_duplicate(core: Core, folder: Path) -
         assert "reply" in (await caller.say("hello", message_id="m1", chat="elsewhere")).json()
 
 
-async def test_nobody_is_let_in_without_the_secret_and_nobody_is_told_why(core: Core, folder: Path) -> None:
+async def test_requests_without_the_secret_are_refused_without_details(core: Core, folder: Path) -> None:
     body = b'{"text": "let me in"}'
     now = clock.now()
     secret = SECRET.encode()
@@ -468,7 +468,7 @@ async def test_nobody_is_let_in_without_the_secret_and_nobody_is_told_why(core: 
 
 
 @given(st.binary(max_size=200), st.binary(min_size=1, max_size=50), st.integers(-300, 300))
-def test_what_was_signed_is_recognised_and_nothing_else(body: bytes, other: bytes, off: int) -> None:
+def test_only_the_signed_content_is_accepted(body: bytes, other: bytes, off: int) -> None:
     now = 1_800_000_000.0
     headers = {"X-Hermes-Signature": sign(SECRET.encode(), body, now + off)}
     assert check_signature(SECRET.encode(), headers, body, now) is not None
@@ -482,7 +482,7 @@ def test_no_header_whatever_breaks_the_check(ours: str, githubs: str) -> None:
         assert check_signature(SECRET.encode(), headers, b"body", 1_800_000_000.0) is None
 
 
-async def test_githubs_signature_is_good_and_the_same_event_again_is_a_duplicate(
+async def test_the_signature_of_github_is_accepted_and_a_repeated_event_is_a_duplicate(
     core: Core, folder: Path
 ) -> None:
     event = {"action": "opened", "issue": {"number": 7, "title": "It does not work"}}
@@ -498,7 +498,9 @@ async def test_githubs_signature_is_good_and_the_same_event_again_is_a_duplicate
     assert make_session_key(core.events[0].source) == "agent:main:webhook:group:github"
 
 
-async def test_githubs_signature_needs_a_number_because_it_is_good_for_ever(core: Core, folder: Path) -> None:
+async def test_the_signature_of_github_needs_a_message_id_because_it_does_not_expire(
+    core: Core, folder: Path
+) -> None:
     async with running(core, folder) as address, client_of(address) as client:
         caller = Caller(client)
         answer = await caller.as_github({"text": "hello"})
@@ -529,7 +531,7 @@ ZEROS = "0" * 64
         "X-Hub-Signature-256: sha256=Z{zeros}",
     ],
 )
-async def test_of_a_signature_that_cannot_be_good_the_body_is_not_read(
+async def test_the_body_is_not_read_if_the_signature_is_malformed(
     header: str, core: Core, folder: Path
 ) -> None:
     """The client sends only the headers. A server that waited for the body would not respond."""
@@ -548,7 +550,7 @@ async def test_of_a_signature_that_cannot_be_good_the_body_is_not_read(
 async def test_bodies_of_strangers_share_little_memory_and_small_messages_still_come_in(
     core: Core, folder: Path
 ) -> None:
-    """The signature has a valid form, so the server must read the body to find out that the signature is
+    """The signature has a valid form. So the server must read the body to find out that the signature is
     wrong."""
     set_limits(Limits(bodies_mb=2))
     head = f"POST /webhook HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: sha256={ZEROS}\r\n"
@@ -569,9 +571,7 @@ async def test_bodies_of_strangers_share_little_memory_and_small_messages_still_
             writer.close()
 
 
-async def test_whoever_guesses_signatures_is_told_to_stop_and_the_right_one_still_counts(
-    core: Core, folder: Path
-) -> None:
+async def test_wrong_signatures_are_limited_and_the_right_one_still_works(core: Core, folder: Path) -> None:
     set_limits(Limits(wrong_keys_per_minute=3))
     async with running(core, folder) as address, client_of(address) as client:
         for status in (401, 401, 401, 429):
@@ -603,7 +603,7 @@ async def test_a_signed_request_is_accepted_once_whatever_its_path(core: Core, f
     assert len(core.events) == 3
 
 
-async def test_that_a_request_was_accepted_is_known_after_a_restart_and_when_the_inbox_forgot(
+async def test_an_accepted_request_is_remembered_after_a_restart_and_without_the_inbox(
     core: Core, folder: Path, db: SessionDB
 ) -> None:
     event = {"action": "opened", "number": 7}
@@ -689,7 +689,7 @@ async def test_json_that_would_take_much_memory_is_refused(
         assert line in answer.json()["error"]
 
 
-async def test_somebodys_own_json_is_the_text_and_bounded(core: Core, folder: Path) -> None:
+async def test_other_json_is_the_text_and_its_size_is_limited(core: Core, folder: Path) -> None:
     async with running(core, folder) as address, client_of(address) as client:
         caller = Caller(client)
         assert (await caller.post({"alert": "Größe", "user": {"id": 1}})).status_code == 202
@@ -726,7 +726,7 @@ async def test_a_large_attachment_gets_through_and_one_that_is_too_large_is_refu
         assert (answer.status_code, answer.json()) == (413, {"error": "Request Entity Too Large"})
 
 
-async def test_what_makes_no_sense_is_refused_with_one_line(core: Core, folder: Path) -> None:
+async def test_an_invalid_request_is_refused_with_one_line(core: Core, folder: Path) -> None:
     senseless = [
         (b"", "Input data was truncated"),
         (b"hello", "JSON is malformed"),
@@ -767,7 +767,7 @@ async def test_the_example_of_the_documentation_works(core: Core, folder: Path) 
     assert (done.returncode, output.decode()) == (0, "You said: How is the deployment going?\n")
 
 
-async def test_only_what_is_posted_is_heard(core: Core, folder: Path) -> None:
+async def test_only_post_requests_are_accepted(core: Core, folder: Path) -> None:
     async with running(core, folder) as address, client_of(address) as client:
         assert (await client.get("/webhook")).status_code == 405
         assert (await client.get("/")).json() == {"error": "Not Found"}
@@ -872,7 +872,7 @@ async def test_an_answer_finds_its_callback_after_a_crash_and_is_forgotten_when_
         await later.close()
 
 
-async def test_what_a_receiver_refuses_is_tried_again_only_where_that_helps(core: Core, folder: Path) -> None:
+async def test_a_refused_callback_is_retried_only_if_that_can_help(core: Core, folder: Path) -> None:
     receiver = Receiver()
     refusals: list[tuple[int, dict[str, str], type[Exception]]] = [
         (500, {}, Unreachable),
@@ -898,7 +898,7 @@ async def test_what_a_receiver_refuses_is_tried_again_only_where_that_helps(core
     assert len(receiver.got) == len(refusals) + 1
 
 
-async def test_a_receiver_that_is_not_there_is_unreachable(core: Core, folder: Path) -> None:
+async def test_a_missing_receiver_is_unreachable(core: Core, folder: Path) -> None:
     async with served(Receiver().app) as there:
         pass
     async with _asked(core, folder, f"{there}/back") as (adapter, to):
@@ -906,7 +906,7 @@ async def test_a_receiver_that_is_not_there_is_unreachable(core: Core, folder: P
             await adapter.send(to, "hello", idempotency_key="o1", reply_to="m1")
 
 
-async def test_of_a_receiver_that_does_not_answer_nobody_can_tell_whether_it_arrived(
+async def test_a_callback_without_a_response_is_of_unknown_delivery(
     core: Core, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -936,7 +936,7 @@ async def test_a_redirect_is_not_followed(core: Core, folder: Path) -> None:
     assert receiver.got == []
 
 
-async def test_nobody_can_make_us_call_where_the_operator_does_not_want(core: Core, folder: Path) -> None:
+async def test_callbacks_go_only_to_allowed_hosts(core: Core, folder: Path) -> None:
     async with running(core, folder) as address, client_of(address) as client:
         answer = await Caller(client).say("hello", callback_url=f"{address}/webhook")
     assert (answer.status_code, answer.json()) == (
@@ -946,7 +946,7 @@ async def test_nobody_can_make_us_call_where_the_operator_does_not_want(core: Co
     assert core.events == []
 
 
-async def test_a_host_that_is_allowed_no_more_is_not_called(core: Core, folder: Path) -> None:
+async def test_a_host_that_is_no_longer_allowed_is_not_called(core: Core, folder: Path) -> None:
     receiver = Receiver()
     async with served(receiver.app) as there:
         async with _asked(core, folder, f"{there}/back") as (_, to):
@@ -989,7 +989,7 @@ def test_which_addresses_are_allowed(url: str, allowed: bool, folder: Path) -> N
     assert Callbacks(folder, ["Example.org", "other.org:8443", "[::1]:9000"]).allows(url) is allowed
 
 
-async def test_what_was_not_accepted_leaves_no_address_behind(core: Core, folder: Path) -> None:
+async def test_a_refused_message_leaves_no_callback_address(core: Core, folder: Path) -> None:
     url = "https://example.org/back"
     async with (
         running(core, folder, callback_hosts="example.org, other.org") as address,
@@ -1026,7 +1026,7 @@ def test_addresses_are_bounded_in_number_and_age(folder: Path, monkeypatch: pyte
     assert len(list(folder.iterdir())) == 4
 
 
-def test_an_address_file_that_is_broken_is_none(folder: Path) -> None:
+def test_a_broken_file_of_addresses_is_ignored(folder: Path) -> None:
     callbacks = Callbacks(folder, [])
     source = Source("webhook", "c", message_id="1")
     callbacks.keep(source, "https://example.org/")
@@ -1036,7 +1036,7 @@ def test_an_address_file_that_is_broken_is_none(folder: Path) -> None:
         assert callbacks.find(source, "1") is None
 
 
-async def test_what_was_sent_cannot_be_changed(folder: Path) -> None:
+async def test_a_sent_message_cannot_be_edited(folder: Path) -> None:
     adapter = Webhook(PlatformSettings("webhook", more={"secret": SECRET}), folder)
     here = Source("webhook", "c")
     with pytest.raises(Undeliverable):

@@ -1,5 +1,6 @@
-"""WhatsApp identifies a person by telephone number or by LID. If it is known that a number and a LID belong
-together, both mean the same person."""
+"""WhatsApp identifies a person by telephone number or by LID. If a known mapping joins a number and a LID,
+both mean the same person.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +53,14 @@ def test_an_identifier_without_plus_device_and_server(given: str, normal: str) -
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("known", [PHONE, LID])
-def test_either_file_brings_the_two_together(mappings: Path, known: str, reverse: bool) -> None:
+def test_a_mapping_in_either_file_is_used(mappings: Path, known: str, reverse: bool) -> None:
     other = LID if known == PHONE else PHONE
     map_to(mappings, known, f"{other}@s.whatsapp.net", reverse=reverse)
     assert expand_whatsapp_aliases(f"{known}:3@lid") == {PHONE, LID}
     assert canonical_whatsapp_identifier(known) == PHONE
 
 
-def test_mappings_are_followed_from_one_to_the_next_and_round_in_a_circle(mappings: Path) -> None:
+def test_chains_and_cycles_of_mappings_are_followed(mappings: Path) -> None:
     map_to(mappings, "aaa", "bbb")
     map_to(mappings, "bbb", "cc", reverse=True)
     map_to(mappings, "cc", "aaa")
@@ -67,12 +68,12 @@ def test_mappings_are_followed_from_one_to_the_next_and_round_in_a_circle(mappin
     assert {canonical_whatsapp_identifier(name) for name in ("aaa", "bbb", "cc")} == {"cc"}
 
 
-def test_of_two_as_short_the_first_is_the_name(mappings: Path) -> None:
+def test_of_two_equally_short_identifiers_the_first_is_used(mappings: Path) -> None:
     map_to(mappings, "222", "111")
     assert canonical_whatsapp_identifier("222") == "111"
 
 
-def test_nobody_has_no_names() -> None:
+def test_an_empty_identifier_has_no_names() -> None:
     assert expand_whatsapp_aliases("  ") == set()
     assert canonical_whatsapp_identifier("@lid") == ""
 
@@ -80,7 +81,7 @@ def test_nobody_has_no_names() -> None:
 @pytest.mark.parametrize(
     "content", ["", "{", "5", '{"a": "b"}', '["x"]', '"../../secret"', '"a b"', '""', "[" * 100_000, "\udcff"]
 )
-def test_a_mapping_that_makes_no_sense_is_none(mappings: Path, content: str) -> None:
+def test_an_invalid_mapping_is_ignored(mappings: Path, content: str) -> None:
     (mappings / f"lid-mapping-{LID}.json").write_bytes(content.encode("utf-8", "surrogateescape"))
     assert expand_whatsapp_aliases(LID) == {LID}
 
@@ -95,7 +96,7 @@ def test_no_identifier_leads_out_of_the_folder(mappings: Path, name: str) -> Non
 
 
 @given(st.text(max_size=30))
-def test_the_name_of_a_person_is_their_name_still(identifier: str) -> None:
+def test_the_identifier_of_a_person_is_stable(identifier: str) -> None:
     once = canonical_whatsapp_identifier(identifier)
     assert once == normalize_whatsapp_identifier(identifier)
 
@@ -118,11 +119,11 @@ def test_a_person_in_a_group_has_one_key_and_the_group_keeps_its_id(mappings: Pa
     assert keys == {f"agent:main:whatsapp:group:123-456@g.us:{PHONE}"}
 
 
-def test_other_platforms_know_nothing_of_it(mappings: Path) -> None:
+def test_other_platforms_do_not_use_the_mappings(mappings: Path) -> None:
     map_to(mappings, LID, PHONE)
     assert make_session_key(Source("signal", LID)) == f"agent:main:signal:dm:{LID}"
 
 
-def test_identifiers_of_which_nothing_is_left_are_not_all_the_same_chat() -> None:
+def test_identifiers_that_normalise_to_nothing_are_different_chats() -> None:
     keys = {make_session_key(Source("whatsapp", name)) for name in ("@a", "@b", ":1@lid")}
     assert len(keys) == 3

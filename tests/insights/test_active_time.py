@@ -22,7 +22,8 @@ SESSIONS = st.lists(TIMES, max_size=5)
 
 
 def list_moments(times: list[int]) -> set[int]:
-    """Return every active second of a session, computed directly from the definition of active time."""
+    """Return every active second of a session. The result is computed directly from the definition of active
+    time."""
     return {
         moment
         for before, after in pairwise(sorted(times))
@@ -43,7 +44,7 @@ def test_the_total_is_the_number_of_active_seconds(sessions: list[list[int]]) ->
 
 
 @given(TIMES, st.integers(0, 7_200), st.integers(-10_000, 10_000))
-def test_another_message_never_takes_time_away_and_no_clock_matters(
+def test_another_message_or_a_shift_in_time_never_reduces_the_total(
     times: list[int], another: int, shift: int
 ) -> None:
     before = measure(find_stretches(times))
@@ -68,11 +69,11 @@ def test_ten_minutes_count_and_longer_gaps_do_not(times: list[float], seconds: f
 
 
 @pytest.mark.parametrize("value", ["soon", None, b"x", float("nan"), float("inf")])
-def test_a_time_that_is_none_is_left_out(value: object) -> None:
+def test_an_invalid_time_is_left_out(value: object) -> None:
     assert summarize([("a", 0.0), ("a", value), ("a", 60.0)])["seconds"] == MINUTE
 
 
-def test_a_session_left_open_overnight_was_active_while_something_was_said(db: SessionDB) -> None:
+def test_a_session_left_open_overnight_counts_only_active_time(db: SessionDB) -> None:
     start = time.time() - 2 * DAY
     for name, minutes in (("a", (0, 5, 900, 910)), ("b", (2, 7)), ("alone", (3,))):
         db.create_session(name, "cli", started_at=start)
@@ -89,7 +90,7 @@ def test_a_session_left_open_overnight_was_active_while_something_was_said(db: S
     assert told["overview"]["total_hours"] == pytest.approx(24)
 
 
-def test_what_was_undone_still_took_its_time(db: SessionDB) -> None:
+def test_rewound_messages_count_as_active_time(db: SessionDB) -> None:
     start = time.time() - DAY
     db.create_session("a", "cli", started_at=start)
     first = [

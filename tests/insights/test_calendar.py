@@ -1,4 +1,4 @@
-"""Days, hours and streaks by the local calendar, including days on which clocks change."""
+"""Days, hours and streaks follow the local calendar, including days on which clocks change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def calendar(*times: float) -> Calendar:
     return made
 
 
-def test_days_and_hours_are_those_on_the_wall(zone: ZoneInfo) -> None:
+def test_days_and_hours_are_local(zone: ZoneInfo) -> None:
     # Every quarter of an hour around both clock changes of 2025, in both hemispheres.
     starts = (
         *(datetime(2025, month, day, tzinfo=UTC) for month, day in ((3, 9), (3, 30), (4, 5), (9, 27))),
@@ -56,7 +56,7 @@ def test_days_and_hours_are_those_on_the_wall(zone: ZoneInfo) -> None:
     assert told["busiest_hour"]["count"] == max(by_hour.values())
 
 
-def test_a_streak_goes_on_over_a_day_of_23_or_25_hours(zone: ZoneInfo) -> None:
+def test_a_streak_continues_over_a_day_of_23_or_25_hours(zone: ZoneInfo) -> None:
     noons = [datetime(2025, 3, 1, 12, tzinfo=zone) + timedelta(days=day) for day in range(250)]
     told = calendar(*(noon.timestamp() for noon in noons)).activity()
     assert (told["max_streak"], told["active_days"]) == (250, 250)
@@ -71,13 +71,13 @@ def test_the_longest_streak_is_the_longest_run_of_days(ordinals: set[int]) -> No
     assert find_longest_streak([date.fromordinal(day) for day in ordinals]) == max(runs.values(), default=0)
 
 
-def test_a_time_that_no_calendar_has_is_on_no_day() -> None:
+def test_a_time_outside_the_calendar_is_on_no_day() -> None:
     told = calendar(1e18, -1e18).activity()
     assert (told["active_days"], told["max_streak"]) == (0, 0)
     assert told["busiest_day"] is told["busiest_hour"] is None
 
 
-def test_a_day_adds_up_what_its_sessions_used() -> None:
+def test_a_day_has_the_totals_of_its_sessions() -> None:
     (day,) = calendar(1_750_000_000.0, 1_750_000_001.0).daily()
     assert (day["sessions"], day["messages"], day["total_tokens"]) == (2, 4, 14)
     assert (day["cost"], day["cost_status"]) == (0.0, "none")

@@ -1,5 +1,6 @@
-"""The report has the documented keys, and its figures are those of a simple recount by the documented rules.
-No cost is counted twice, and an unknown cost does not count as zero."""
+"""The report has the documented keys. Its figures equal those of a simple recount by the documented rules. No
+cost is counted twice, and an unknown cost does not count as zero.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def test_an_empty_window_is_exactly_the_documented_report(db: SessionDB) -> None
     assert not report(db, 9)["empty"]
 
 
-def test_the_documented_keys_are_there_and_ours_stand_beside_them(db: SessionDB) -> None:
+def test_the_report_has_the_documented_keys_and_additional_ones(db: SessionDB) -> None:
     db.create_session("one", "cli", model="anthropic/claude-opus", started_at=time.time() - DAY)
     db.append_message("one", "assistant", "x", tool_calls=[call("skill_view", name="pdf")])
     told = report(db)
@@ -132,7 +133,7 @@ def test_notable_sessions_are_the_longest_and_those_with_most(db: SessionDB) -> 
 # Costs
 
 
-def test_a_family_is_one_conversation_and_its_costs_are_added_up_once(db: SessionDB) -> None:
+def test_the_costs_of_a_conversation_are_counted_once(db: SessionDB) -> None:
     before = time.time() - 40 * DAY
     db.create_session("first", "telegram", started_at=before)
     db.set_session_title("first", "migration")
@@ -158,7 +159,7 @@ def test_a_family_is_one_conversation_and_its_costs_are_added_up_once(db: Sessio
     assert told["conversations"]["total"] == 2
 
 
-def test_what_nobody_knows_is_never_zero(db: SessionDB) -> None:
+def test_an_unknown_cost_is_never_zero(db: SessionDB) -> None:
     db.create_session("silent", "cli", model="local/m")
     db.record_usage("silent", model="local/m", input_tokens=100)
     told = report(db)
@@ -174,7 +175,7 @@ def test_what_nobody_knows_is_never_zero(db: SessionDB) -> None:
     assert told["overview"]["models_with_pricing"] == ["p"]
 
 
-def test_an_answer_of_which_nobody_told_the_cost_is_unknown_and_silence_costs_nothing(db: SessionDB) -> None:
+def test_an_answer_without_a_cost_is_unknown_and_no_answer_costs_nothing(db: SessionDB) -> None:
     db.create_session("unanswered", "cli")
     db.append_message("unanswered", "user", "hello?")
     told = report(db)
@@ -184,7 +185,7 @@ def test_an_answer_of_which_nobody_told_the_cost_is_unknown_and_silence_costs_no
     assert report(db)["overview"]["unknown_cost_sessions"] == 1
 
 
-def test_bills_estimates_and_subscriptions_are_told_apart(db: SessionDB) -> None:
+def test_bills_estimates_and_subscriptions_are_distinguished(db: SessionDB) -> None:
     uses = {
         "billed": {"estimated_cost_usd": 1.0, "actual_cost_usd": 1.5, "cost_status": "actual"},
         "estimated": {"estimated_cost_usd": 2.0, "cost_status": "estimated"},
@@ -440,8 +441,8 @@ def _compare(told: dict[str, Any], made: list[dict[str, Any]]) -> None:
 
 
 def _cost(used: dict[str, Any]) -> float | None:
-    """Return the cost of a call by the documented rules. The first of these that applies counts: billed,
-    included, estimated, unknown."""
+    """Return the cost of a call by the documented rules. The first of these rules that applies decides:
+    billed, included, estimated, unknown."""
     if used["actual_cost_usd"] is not None:
         return float(used["actual_cost_usd"])
     if used["cost_status"] == "included":

@@ -1,4 +1,4 @@
-"""The forms of a report: text, chat message and page. Untrusted text has no effect in any of them."""
+"""A report is rendered as text, as a chat message and as a page. Untrusted text has no effect in any of them."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_below_a_chart_is_a_line_of_text_and_no_control(db: SessionDB) -> None:
     assert not {"button", "select", "input", "a"} & {tag for tag, _ in elements.tags}
 
 
-def test_a_cost_that_nobody_knows_is_no_bar_and_no_zero_on_the_page(db: SessionDB) -> None:
+def test_an_unknown_cost_is_not_shown_as_zero(db: SessionDB) -> None:
     db.create_session("s", "cli")
     db.record_usage("s", model="m", input_tokens=100)
     text = render_page(InsightsEngine(db).generate())
@@ -194,7 +194,7 @@ def test_a_page_about_nothing_says_so(db: SessionDB) -> None:
     assert Elements(text).scripts[1:] == ["{}"]
 
 
-def test_years_of_days_are_cut_to_what_a_chart_can_show(db: SessionDB) -> None:
+def test_a_chart_shows_a_limited_number_of_days(db: SessionDB) -> None:
     db.create_session("first", "cli", started_at=0.0)
     db.create_session("last", "cli")
     data = json.loads(Elements(render_page(InsightsEngine(db).generate(40_000))).scripts[1])
@@ -202,7 +202,7 @@ def test_years_of_days_are_cut_to_what_a_chart_can_show(db: SessionDB) -> None:
     assert data["sessions"][-1] == 1
 
 
-def test_the_message_for_chats_is_short_and_says_what_matters(db: SessionDB) -> None:
+def test_the_message_for_chats_is_short(db: SessionDB) -> None:
     now = time.time() - DAY
     for at in range(7):
         db.create_session(f"s{at}", "telegram" if at else "cli", model=f"vendor/model-{at}", started_at=now)

@@ -1,5 +1,6 @@
-"""Fixtures of the tests of the documented interface: one store for many examples, and functions that fill
-it."""
+"""Fixtures of the tests of the documented interface. They provide one store for many examples and functions
+that fill it.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +18,15 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
-    """Open one store for all examples of a property. With `new_id`, each example uses its own session."""
+    """Open one store for all examples of a property test. With `new_id`, each example uses its own
+    session."""
     with SessionDB(tmp_path_factory.mktemp("shelf") / "state.db", durability="normal") as store:
         yield store
 
 
 @contextmanager
 def passing(db: SessionDB) -> Iterator[None]:
-    """Delete all sessions that are created inside the block, so that the next example finds an empty store."""
+    """Delete all sessions that the block creates, so that the next example finds an empty store."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""An invalid argument causes one clear error of this project's error classes, and nothing is written."""
+"""An invalid argument raises one clear error of the classes in `hermes.errors`. Nothing is written."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def a(db: SessionDB) -> SessionDB:
 
 
 @pytest.mark.parametrize("verb", BAD_WRITES.values(), ids=BAD_WRITES.keys())
-def test_what_cannot_be_stored_is_one_clear_error_and_nothing_is_written(a: SessionDB, verb: Verb) -> None:
+def test_invalid_values_are_one_clear_error_and_not_written(a: SessionDB, verb: Verb) -> None:
     before = everything(a)
     with pytest.raises(errors.HermesError) as refused:
         verb(a)
@@ -125,7 +125,7 @@ def test_a_blank_source_is_a_value_error(a: SessionDB, source: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["", "  ", None])
-def test_an_import_without_a_source_is_of_an_unknown_one(a: SessionDB, source: str | None) -> None:
+def test_an_import_without_a_source_gets_the_source_unknown(a: SessionDB, source: str | None) -> None:
     a.import_sessions([{"id": "new", "source": source, "messages": [{"role": "user", "content": "x"}]}])
     row = a.get_session("new")
     assert row is not None
@@ -133,7 +133,7 @@ def test_an_import_without_a_source_is_of_an_unknown_one(a: SessionDB, source: s
 
 
 @pytest.mark.parametrize("verb", BAD_READS.values(), ids=BAD_READS.keys())
-def test_what_cannot_be_asked_is_one_clear_error(a: SessionDB, verb: Verb) -> None:
+def test_an_invalid_query_is_one_clear_error(a: SessionDB, verb: Verb) -> None:
     with pytest.raises((errors.HermesError, TypeError, ValueError)) as refused:
         verb(a)
     assert str(refused.value).strip()
@@ -142,7 +142,7 @@ def test_what_cannot_be_asked_is_one_clear_error(a: SessionDB, verb: Verb) -> No
 
 
 @pytest.mark.parametrize("verb", ASKED_WITH_HALF_A_CHARACTER.values(), ids=ASKED_WITH_HALF_A_CHARACTER.keys())
-def test_what_nobody_can_be_called_finds_nothing(a: SessionDB, verb: Verb) -> None:
+def test_an_impossible_name_finds_nothing(a: SessionDB, verb: Verb) -> None:
     try:
         found = verb(a)
     except errors.HermesError:

@@ -1,5 +1,6 @@
-"""Clocks go backwards, stop, or are wrong by years. Messages stay in the order in which the store accepted
-them."""
+"""A clock can go backwards, stop, or be wrong by years. Messages stay in the order in which the store
+accepted them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def test_messages_are_in_the_order_they_were_appended(db: SessionDB, home: Path,
     assert [said["content"] for said in db.get_messages_as_conversation("s", include_ancestors=True)] == texts
     listed = db.list_sessions_rich()[0]
     assert listed["last_active"] == max(times)
-    assert listed["preview"] == "number0 word"  # the first stored message, whatever its time is
+    assert listed["preview"] == "number0 word"  # the message that was stored first, whatever its time is
     middle = db.search_messages("number7")[0]
     assert [near["content"] for near in middle["context"]] == ["number6 word", "number7 word", "number8 word"]
     exported = db.export_session("s")
@@ -126,7 +127,7 @@ def test_future_times_do_not_keep_a_message_from_being_found(db: SessionDB) -> N
 
 
 @pytest.mark.parametrize("bad", ["yesterday", float("nan"), float("inf"), object()])
-def test_a_time_that_is_none_is_refused_and_nothing_is_written(db: SessionDB, bad: object) -> None:
+def test_an_invalid_time_is_refused_and_nothing_is_written(db: SessionDB, bad: object) -> None:
     db.create_session("s", "cli")
     with pytest.raises((ValueError, TypeError)):
         db.append_message("s", "user", "when?", timestamp=bad)  # type: ignore[arg-type]

@@ -120,11 +120,11 @@ def test_the_text_inside_structured_content_is_found(a: SessionDB) -> None:
     ],
     ids=["class", "datetime", "set", "bytes", "complex"],
 )
-def test_what_json_cannot_say_is_stored_as_its_text(a: SessionDB, content: Any) -> None:
+def test_values_that_json_cannot_represent_are_stored_as_text(a: SessionDB, content: Any) -> None:
     assert stored(a, content) == str(content)
 
 
-def test_a_structure_that_holds_itself_is_stored_as_its_text(a: SessionDB) -> None:
+def test_a_structure_that_contains_itself_is_stored_as_text(a: SessionDB) -> None:
     content: list[Any] = ["loop"]
     content.append(content)
     assert stored(a, content) == str(content)

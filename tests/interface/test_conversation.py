@@ -56,13 +56,13 @@ def test_a_tool_result_carries_its_call_and_name(a: SessionDB) -> None:
     assert only(a) == {"role": "tool", "content": "done", "tool_call_id": "call_1", "tool_name": "terminal"}
 
 
-def test_an_assistant_carries_its_thoughts_parsed(a: SessionDB) -> None:
+def test_an_assistant_message_has_its_parsed_reasoning(a: SessionDB) -> None:
     a.append_message("a", "assistant", "x", **THOUGHTS)
     assert only(a) == {"role": "assistant", "content": "x", **THOUGHTS}
 
 
 @pytest.mark.parametrize("role", ["user", "system", "tool"])
-def test_others_carry_no_thoughts(a: SessionDB, role: str) -> None:
+def test_other_messages_have_no_reasoning(a: SessionDB, role: str) -> None:
     a.append_message("a", role, "x", **THOUGHTS)
     assert only(a) == {"role": role, "content": "x"}
 
@@ -73,13 +73,13 @@ def test_an_empty_reasoning_content_is_kept_but_an_empty_reasoning_is_not(a: Ses
 
 
 @pytest.mark.parametrize("column", PARSED)
-def test_thoughts_that_are_no_json_are_none(a: SessionDB, column: str) -> None:
+def test_reasoning_that_is_not_json_is_none(a: SessionDB, column: str) -> None:
     a.append_message("a", "assistant", "x")
     change_rows(a, f"UPDATE messages SET {column}='{{not json'")
     assert only(a).get(column) is None
 
 
-def test_tool_calls_that_are_no_json_do_not_stop_the_conversation(a: SessionDB) -> None:
+def test_tool_calls_that_are_not_json_do_not_stop_the_conversation(a: SessionDB) -> None:
     a.append_message("a", "assistant", "x", tool_calls=[CALL])
     change_rows(a, "UPDATE messages SET tool_calls='{not json'")
     assert not only(a).get("tool_calls")
@@ -104,7 +104,7 @@ def test_an_unknown_session_has_no_conversation(db: SessionDB) -> None:
     ],
 )
 @pytest.mark.parametrize("role", ["user", "assistant"])
-def test_what_people_and_the_agent_said_is_cleaned_of_injected_memory(
+def test_injected_memory_is_removed_from_user_and_assistant_messages(
     a: SessionDB, role: str, said: str, replayed: str
 ) -> None:
     a.append_message("a", role, said)
@@ -112,7 +112,7 @@ def test_what_people_and_the_agent_said_is_cleaned_of_injected_memory(
 
 
 @pytest.mark.parametrize("role", ["tool", "system"])
-def test_what_tools_and_the_system_said_is_left_alone(a: SessionDB, role: str) -> None:
+def test_tool_and_system_messages_are_not_changed(a: SessionDB, role: str) -> None:
     text = " <memory-context>x</memory-context> "
     a.append_message("a", role, text)
     assert only(a)["content"] == text
@@ -124,7 +124,7 @@ def test_structured_content_is_left_alone(a: SessionDB) -> None:
     assert only(a)["content"] == parts
 
 
-def test_what_is_stored_is_not_cleaned(a: SessionDB) -> None:
+def test_stored_messages_are_not_changed(a: SessionDB) -> None:
     text = "<memory-context>x</memory-context> hello"
     a.append_message("a", "user", text)
     assert contents(a.get_messages("a")) == [text]
@@ -152,14 +152,14 @@ def test_the_order_is_that_of_writing_across_sessions(db: SessionDB) -> None:
     assert family(db, "tip") == ["one", "two", "three"]
 
 
-def test_cousins_do_not_come_along(db: SessionDB) -> None:
+def test_messages_of_other_branches_are_not_included(db: SessionDB) -> None:
     say(db, "root", "one")
     say(db, "subagent", "something else", parent_session_id="root")
     compress(db, "root", "tip", "two")
     assert family(db, "tip") == ["one", "two"]
 
 
-def test_twelve_honest_oks_stay_twelve(db: SessionDB) -> None:
+def test_equal_messages_are_all_kept(db: SessionDB) -> None:
     say(db, "root", *["ok"] * 6)
     compress(db, "root", "tip", *["ok"] * 6)
     assert family(db, "tip") == ["ok"] * 12

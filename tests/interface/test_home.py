@@ -1,4 +1,4 @@
-"""The home is `HERMES_HOME`, or `~/.hermes` if the variable is not set. It is looked up at each use."""
+"""The home is `HERMES_HOME`, or `~/.hermes` if the variable is not set. The variable is read at each use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASK_TWICE = "from hermes_constants import get_hermes_home; get_hermes_home(); pr
 
 @pytest.fixture
 def standard(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Unset HERMES_HOME and return the `~/.hermes` of this test's person."""
+    """Unset HERMES_HOME and return `~/.hermes` of this test."""
     monkeypatch.delenv("HERMES_HOME")
     folder = Path.home() / ".hermes"
     folder.mkdir()
@@ -39,7 +39,7 @@ def test_without_the_environment_it_is_dot_hermes(standard: Path) -> None:
 
 
 @pytest.mark.parametrize("blank", ["", "   ", "\t\n"])
-def test_a_blank_setting_is_no_setting(blank: str, standard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blank_variable_is_ignored(blank: str, standard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERMES_HOME", blank)
     assert get_hermes_home() == standard
 

@@ -1,5 +1,6 @@
-"""Families: a continuation is recorded when it is created, and the continuations are followed to the last
-session."""
+"""A continuation is recorded when it is created. Following the continuations leads to the last session of a
+conversation.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ def test_reopening_the_parent_does_not_lose_the_continuation(db: SessionDB) -> N
     assert ids(db.list_sessions_rich()) == ["tip"]
 
 
-def test_reopening_and_ending_otherwise_does_not_lose_it_either(db: SessionDB) -> None:
+def test_reopening_and_ending_with_another_reason_does_not_lose_the_continuation(db: SessionDB) -> None:
     say(db, "root", "x")
     compress(db, "root", "tip", "y")
     db.reopen_session("root")

@@ -1,4 +1,4 @@
-"""Lists of sessions: one row per conversation, newest first, with a preview and the last activity."""
+"""Lists of sessions have one row for each conversation, newest first, with a preview and the last activity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROJECTED = (
 
 @pytest.fixture
 def chain(db: SessionDB) -> SessionDB:
-    """Create root → c1 → c2, joined by compression. The last is open."""
+    """Create the sessions root → c1 → c2, joined by compression. The last one is open."""
     say(db, "root", "in the root", model="m0", system_prompt="p0", user_id="u", started_at=10)
     db.update_token_counts("root", 7, 7)
     compress(db, "root", "c1", "in c1", model="m1", system_prompt="p1")

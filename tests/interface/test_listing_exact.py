@@ -1,4 +1,6 @@
-"""After any sequence of verbs, lists show exactly what a slow implementation of the rules shows."""
+"""After any sequence of verbs, a list equals the list that a slow and simple implementation of the rules
+computes.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class Known:
 
 
 class Rules:
-    """Applies every verb both to the store and to a simple model of the store."""
+    """Applies every verb to the store and to a simple model of the store."""
 
     def __init__(self, db: SessionDB) -> None:
         self.db = db

@@ -196,13 +196,13 @@ def test_tool_calls_are_parsed_and_other_json_columns_stay_text(a: SessionDB) ->
 
 
 @pytest.mark.parametrize("broken", ["{not json", "", "[1, 2", "\x00json:"])
-def test_tool_calls_that_are_no_json_read_as_an_empty_list(a: SessionDB, broken: str) -> None:
+def test_tool_calls_that_are_not_json_are_read_as_an_empty_list(a: SessionDB, broken: str) -> None:
     a.append_message("a", "assistant", "x", tool_calls=[CALL])
     change_rows(a, "UPDATE messages SET tool_calls=?", broken)
     assert only(a)["tool_calls"] == []
 
 
-def test_order_is_by_id_whatever_the_clock_said(a: SessionDB) -> None:
+def test_the_order_is_by_id_and_not_by_time(a: SessionDB) -> None:
     for text, when in (("first", 300.0), ("second", 100.0), ("third", 200.0), ("fourth", 200.0)):
         a.append_message("a", "user", text, timestamp=when)
     assert contents(a.get_messages("a")) == ["first", "second", "third", "fourth"]

@@ -1,4 +1,4 @@
-"""The other names in `hermes_state`: its constants, and the messages for a store that is not available."""
+"""The other names in `hermes_state`: its constants, and its messages about a store that is not available."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_opening_and_listing_load_only_what_they_use(home: Path) -> None:
     assert (result.stdout, result.stderr) == ("1 []\n", "")
 
 
-# The query as the reference passes it on
+# the query in the form in which the reference passes it to FTS5
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_query_is_made_safe_for_fts5_as_documented(typed: str, passed_on: str)
 # A store that cannot be opened
 
 
-def test_without_a_failure_there_is_no_cause_to_tell() -> None:
+def test_without_a_failure_there_is_no_cause() -> None:
     assert get_last_init_error() is None
     assert format_session_db_unavailable() == "Session database not available."
     assert format_session_db_unavailable("No history") == "No history."
@@ -146,14 +146,14 @@ def test_a_later_success_does_not_clear_the_cause(tmp_path: Path) -> None:
     assert get_last_init_error() == "OSError: gone"
 
 
-def test_the_cause_is_told_after_the_prefix() -> None:
+def test_the_cause_follows_the_prefix() -> None:
     hermes_state._set_last_init_error("OSError: gone")
     assert format_session_db_unavailable() == "Session database not available: OSError: gone."
     assert format_session_db_unavailable(prefix="No history") == "No history: OSError: gone."
 
 
 @pytest.mark.parametrize("mark", ["locking protocol", "Not Authorized", "disk I/O error"])
-def test_a_cause_that_smells_of_wal_gets_a_hint(mark: str) -> None:
+def test_a_cause_related_to_wal_gets_a_hint(mark: str) -> None:
     hermes_state._set_last_init_error(f"OperationalError: {mark}")
     text = format_session_db_unavailable()
     assert text.startswith(f"Session database not available: OperationalError: {mark}")

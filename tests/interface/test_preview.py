@@ -23,7 +23,7 @@ def preview(db: SessionDB) -> str:
     return text
 
 
-def test_it_is_the_first_thing_the_person_said(a: SessionDB) -> None:
+def test_the_preview_is_the_first_message_of_the_person(a: SessionDB) -> None:
     a.append_message("a", "system", "be kind")
     a.append_message("a", "assistant", "welcome")
     a.append_message("a", "user", None)
@@ -31,12 +31,12 @@ def test_it_is_the_first_thing_the_person_said(a: SessionDB) -> None:
     assert preview(a) == "hello"
 
 
-def test_without_anything_said_it_is_empty(a: SessionDB) -> None:
+def test_without_a_message_the_preview_is_empty(a: SessionDB) -> None:
     a.append_message("a", "assistant", "welcome")
     assert preview(a) == ""
 
 
-def test_the_first_is_the_first_written_whatever_the_clock_said(a: SessionDB) -> None:
+def test_the_first_message_is_the_one_written_first(a: SessionDB) -> None:
     a.append_message("a", "user", "first", timestamp=200)
     a.append_message("a", "user", "second", timestamp=100)
     assert preview(a) == "first"
@@ -56,7 +56,7 @@ def test_the_first_is_the_first_written_whatever_the_clock_said(a: SessionDB) ->
         ('it\'s "quoted" 100% <b>', 'it\'s "quoted" 100% <b>'),
     ],
 )
-def test_it_is_one_line_of_at_most_60_characters(a: SessionDB, said: str, shown: str) -> None:
+def test_the_preview_is_one_line_of_at_most_60_characters(a: SessionDB, said: str, shown: str) -> None:
     say(a, "a", said)
     assert preview(a) == shown
 
@@ -74,7 +74,7 @@ def test_structured_content_is_previewed_by_its_text(a: SessionDB, content: Any,
     assert preview(a) == shown
 
 
-def test_it_follows_what_is_replaced_and_deleted(a: SessionDB) -> None:
+def test_the_preview_follows_replaced_and_deleted_messages(a: SessionDB) -> None:
     say(a, "a", "one", "two")
     change_rows(a, "DELETE FROM messages WHERE content = 'one'")
     assert preview(a) == "two"

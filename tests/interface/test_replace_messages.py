@@ -1,4 +1,6 @@
-"""Replacing a session's messages: the result is exactly the given list, and unchanged messages keep their rows."""
+"""Replacing the messages of a session leaves exactly the given list. Messages that do not change keep their
+rows.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +143,7 @@ def test_an_agents_own_history_changes_no_row(db: SessionDB) -> None:
     assert db.get_messages("a") == before
 
 
-def test_what_the_caller_knows_better_of_an_unchanged_row_is_taken_and_the_rest_stays(db: SessionDB) -> None:
+def test_new_fields_of_an_unchanged_row_are_stored_and_others_kept(db: SessionDB) -> None:
     db.create_session("a", "cli")
     db.append_message(
         "a", "assistant", "yo", finish_reason="stop", token_count=7, reasoning="early", timestamp=5.0

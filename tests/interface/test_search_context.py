@@ -53,7 +53,7 @@ def test_neighbours_are_of_the_same_session(db: SessionDB) -> None:
     assert [text for _, text in context(db, "a2")] == ["a1", "a2", "a3"]
 
 
-def test_neighbours_are_by_writing_whatever_the_clock_said(a: SessionDB) -> None:
+def test_neighbours_are_in_the_order_of_writing(a: SessionDB) -> None:
     for text, when in (("one", 300), ("two", 100), ("three", 200)):
         a.append_message("a", "user", text, timestamp=when)
     assert [text for _, text in context(a, "two")] == ["one", "two", "three"]
@@ -71,7 +71,7 @@ def test_structured_content_is_shown_as_its_text(a: SessionDB) -> None:
     assert text.split() == ["see", "this"]
 
 
-def test_where_a_picture_lies_is_not_text(a: SessionDB) -> None:
+def test_the_address_of_a_picture_is_not_text(a: SessionDB) -> None:
     say(a, "a", "needle")
     picture = {"type": "image_url", "image_url": {"url": "http://img/x.png"}}
     a.append_message("a", "user", [{"type": "text", "text": "see"}, picture, "this"])

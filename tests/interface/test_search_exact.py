@@ -128,7 +128,7 @@ def check(db: SessionDB, sessions: list[str], query: str) -> None:
     rows = [row for session_id in sessions for row in db.get_messages(session_id)]
     results = db.search_messages(query, limit=EVERYTHING)
     assert results.indexing is None
-    # A word that no message contains can be found as a part of words, but only if nothing matches.
+    # If nothing matches, a word that no message contains is searched as a part of words.
     found = [] if results.partial else [row["id"] for row in results]
     assert sorted(found) == sorted(row["id"] for row in rows if oracle_matches(query, row))
 
@@ -175,7 +175,7 @@ def test_the_result_set_is_exact(
             append(shelf, session_id, message)
         for query in queries:
             check(shelf, [session_id], query)
-        shelf._engine.catch_up(5)  # new messages are read directly; now the index is used
+        shelf._engine.catch_up(5)  # so far the messages were read directly; from here on the index is used
         for query in queries:
             check(shelf, [session_id], query)
         shelf.delete_session(session_id)
@@ -189,7 +189,7 @@ def test_the_result_set_is_exact(
     st.lists(CHANGES, min_size=1, max_size=5),
     st.lists(QUERIES, min_size=3),
 )
-def test_the_result_set_stays_exact_whatever_changes_the_rows(
+def test_the_result_set_stays_exact_when_rows_are_changed(
     shelf: SessionDB,
     messages: list[dict[str, Any]],
     changes: list[tuple[str, int, dict[str, Any]]],

@@ -100,7 +100,7 @@ def test_what_a_query_finds(texts: SessionDB, query: str, names: set[str]) -> No
 @pytest.mark.parametrize(
     "query", ["", "   ", "\n\t", '"', '""', '"  "', "*", "***", "AND", "OR", "NOT AND", "\u200b"]
 )
-def test_a_query_that_says_nothing_finds_nothing(texts: SessionDB, query: str) -> None:
+def test_an_empty_query_finds_nothing(texts: SessionDB, query: str) -> None:
     assert texts.search_messages(query) == []
 
 
@@ -115,7 +115,7 @@ def test_a_query_that_says_nothing_finds_nothing(texts: SessionDB, query: str) -
         ("kubernetes**", {"kubernetes"}),
     ],
 )
-def test_what_is_left_over_of_the_grammar_is_ignored(texts: SessionDB, query: str, names: set[str]) -> None:
+def test_incomplete_syntax_is_ignored(texts: SessionDB, query: str, names: set[str]) -> None:
     assert names <= found(texts, query)
 
 

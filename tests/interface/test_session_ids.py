@@ -1,5 +1,4 @@
-"""Finding a session by a prefix of its id. An exact id comes first; otherwise the prefix must match only one
-session."""
+"""Finds a session by its exact id, or by a prefix that matches the id of only one session."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ def family(db: SessionDB) -> SessionDB:
     return db
 
 
-def test_an_exact_id_is_itself_even_if_others_start_so(family: SessionDB) -> None:
+def test_an_exact_id_is_found_even_if_it_is_a_prefix_of_others(family: SessionDB) -> None:
     assert family.resolve_session_id("cron") == "cron"
 
 
-def test_the_only_id_that_starts_so_is_found(family: SessionDB) -> None:
+def test_the_only_id_with_a_prefix_is_found(family: SessionDB) -> None:
     assert family.resolve_session_id("20250305_09") == "20250305_091523_a1b2c3d4"
 
 
@@ -81,7 +80,7 @@ def ascii_lower(text: str) -> str:
 
 
 @given(st.lists(IDS, min_size=1, max_size=6, unique=True), st.text(ALPHABET, max_size=4))
-def test_exact_first_else_the_only_one_that_starts_so(
+def test_an_exact_id_is_preferred_to_the_only_id_with_the_prefix(
     shelf: SessionDB, stored: list[str], asked: str
 ) -> None:
     starting = [one for one in stored if ascii_lower(one).startswith(ascii_lower(asked))]

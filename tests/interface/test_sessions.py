@@ -1,4 +1,4 @@
-"""The row of a session: created once, ended once, reopened, counted."""
+"""The row of a session is created once, ended once, reopened and counted."""
 
 from __future__ import annotations
 

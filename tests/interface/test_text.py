@@ -37,7 +37,7 @@ AWKWARD: dict[str, tuple[Any, str | None]] = {
 
 
 @pytest.mark.parametrize("name", AWKWARD)
-def test_text_comes_back_as_it_was_given(db: SessionDB, home: Path, name: str) -> None:
+def test_text_is_read_back_unchanged(db: SessionDB, home: Path, name: str) -> None:
     content, word = AWKWARD[name]
     db.create_session("s", "cli")
     first = db.append_message("s", "tool", content, tool_name="t", tool_call_id="c")
@@ -96,7 +96,7 @@ def test_awkward_text_in_every_other_field(db: SessionDB) -> None:
     assert db.verify().ok
 
 
-def test_lone_surrogates_become_replacement_characters_and_the_session_goes_on(db: SessionDB) -> None:
+def test_lone_surrogates_become_replacement_characters_and_the_session_continues(db: SessionDB) -> None:
     db.create_session("s", "cli")
     given: list[Any] = [
         "high \ud83d alone",
@@ -163,13 +163,13 @@ def test_a_row_of_thirteen_megabytes(db: SessionDB, home: Path) -> None:
         ("", ""),
     ],
 )
-def test_the_first_thing_said_is_the_preview(db: SessionDB, content: Any, shown: str) -> None:
+def test_the_first_message_is_the_preview(db: SessionDB, content: Any, shown: str) -> None:
     db.create_session("s", "cli")
     db.append_message("s", "system", "not this")
     db.append_message("s", "user", None)
     db.append_message("s", "user", content)
     db.append_message("s", "user", "nor this")
     assert db.list_sessions_rich()[0]["preview"] == shown
-    # An update by another program makes the store compute it again.
+    # after an update by another program, the store computes the preview again
     change_rows(db, "UPDATE sessions SET started_at = started_at")
     assert db.list_sessions_rich()[0]["preview"] == shown

@@ -87,7 +87,7 @@ def test_a_name_stands_for_its_recorded_continuation(db: SessionDB) -> None:
     assert db.resolve_session_by_title("foo") == "tip"
 
 
-def test_a_recorded_continuation_wins_over_a_newer_stranger_with_a_number(db: SessionDB) -> None:
+def test_a_recorded_continuation_is_preferred_to_a_newer_unrelated_session(db: SessionDB) -> None:
     (root,) = titled(db, "foo")
     compress(db, root, "tip")
     db.set_session_title("tip", "foo #2")
@@ -97,7 +97,7 @@ def test_a_recorded_continuation_wins_over_a_newer_stranger_with_a_number(db: Se
     assert db.resolve_session_by_title("foo #7") == "stranger"
 
 
-def test_a_stranger_with_a_number_stands_for_where_it_goes_on(db: SessionDB) -> None:
+def test_an_unrelated_session_with_a_number_stands_for_its_continuation(db: SessionDB) -> None:
     for name, title in (("a", "foo"), ("b", "foo #2")):
         db.create_session(name, "cli")
         db.set_session_title(name, title)
@@ -165,7 +165,7 @@ def test_the_next_name_is_always_a_free_and_valid_title(shelf: SessionDB, base: 
             title = following
 
 
-def test_long_titles_that_are_shortened_alike_are_told_apart(db: SessionDB) -> None:
+def test_long_titles_with_the_same_short_form_stay_distinct(db: SessionDB) -> None:
     following = []
     for name in ("aaa", "bbb"):
         db.create_session(name, "cli")

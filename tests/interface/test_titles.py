@@ -28,7 +28,7 @@ ARABIC = "ه\u200dم"
 
 
 @pytest.mark.parametrize("empty", [None, "", "   ", "\n\t", "\x00\x1f", "\u200b\ufeff", " \u200d "])
-def test_nothing_visible_is_no_title(empty: str | None) -> None:
+def test_text_without_visible_characters_is_not_a_title(empty: str | None) -> None:
     assert clean(empty) is None
 
 

@@ -1,4 +1,6 @@
-"""Token counts and costs are added to the stored values, or replace them if the caller knows the total."""
+"""Token counts and costs are added to the stored values. A caller that knows the total can replace them
+instead.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def update(db: SessionDB, **values: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("absolute", [False, True])
-def test_a_session_that_is_not_there_is_made_with_unknown_source(db: SessionDB, absolute: bool) -> None:
+def test_a_missing_session_is_created_with_the_source_unknown(db: SessionDB, absolute: bool) -> None:
     row = update(db, input_tokens=3, model="m", absolute=absolute)
     assert (row["source"], row["model"], row["input_tokens"]) == ("unknown", "m", 3)
 
@@ -54,7 +56,7 @@ def test_absolute_counters_are_set(db: SessionDB) -> None:
     assert counters(db) == numbers(7)
 
 
-def test_absolute_sets_what_is_not_given_to_nought(db: SessionDB) -> None:
+def test_absolute_sets_missing_values_to_zero(db: SessionDB) -> None:
     db.update_token_counts("a", **numbers(100))
     db.update_token_counts("a", input_tokens=5, absolute=True)
     assert counters(db) == {**dict.fromkeys(COUNTERS, 0), "input_tokens": 5}
@@ -66,7 +68,7 @@ def test_input_and_output_may_be_given_by_position(db: SessionDB) -> None:
     assert (row["input_tokens"], row["output_tokens"], row["model"]) == (3, 4, "m")
 
 
-def test_the_estimated_cost_adds_up_from_nought(db: SessionDB) -> None:
+def test_the_estimated_cost_adds_up_from_zero(db: SessionDB) -> None:
     db.create_session("a", "cli")
     assert session(db, "a")["estimated_cost_usd"] is None
     assert update(db, input_tokens=1)["estimated_cost_usd"] == 0
@@ -75,7 +77,7 @@ def test_the_estimated_cost_adds_up_from_nought(db: SessionDB) -> None:
     assert update(db, input_tokens=1)["estimated_cost_usd"] == 0.75
 
 
-def test_the_absolute_estimated_cost_is_the_value_or_nought(db: SessionDB) -> None:
+def test_the_absolute_estimated_cost_is_the_value_or_zero(db: SessionDB) -> None:
     update(db, estimated_cost_usd=0.5)
     assert update(db, estimated_cost_usd=0.25, absolute=True)["estimated_cost_usd"] == 0.25
     assert update(db, absolute=True)["estimated_cost_usd"] == 0

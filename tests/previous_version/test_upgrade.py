@@ -88,7 +88,8 @@ def store(home: Path, old: Path) -> Path:
 
 
 def differences(first: dict[str, Any], second: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the data that the two versions read differently, shortened for the failure message."""
+    """Return the data that the two versions read differently. The data is shortened for the failure
+    message."""
     return {name: (first[name], second[name]) for name in first if first[name] != second[name]}
 
 
@@ -105,7 +106,7 @@ def test_nothing_is_lost_by_the_upgrade(store: Path, old: Path) -> None:
         assert value
 
 
-def test_the_previous_version_opens_what_this_one_wrote(store: Path, old: Path) -> None:
+def test_the_previous_version_reads_a_store_of_the_current_version(store: Path, old: Path) -> None:
     with opened(NEW, store) as version:
         version.call("create_session", "shared", "cli")
         last = version.call("work", "new", ROUNDS)
@@ -122,7 +123,7 @@ def test_the_previous_version_opens_what_this_one_wrote(store: Path, old: Path) 
         assert version.call("check") == []
 
 
-def test_they_write_in_turn(store: Path, old: Path) -> None:
+def test_both_versions_write_in_turn(store: Path, old: Path) -> None:
     with opened(old, store) as first, opened(NEW, store) as second:
         for n in range(ROUNDS):
             writer, reader = (first, second) if n % 2 else (second, first)
@@ -141,7 +142,7 @@ def test_they_write_in_turn(store: Path, old: Path) -> None:
 
 
 @pytest.mark.full
-def test_they_write_at_once(store: Path, old: Path) -> None:
+def test_both_versions_write_at_the_same_time(store: Path, old: Path) -> None:
     with ExitStack() as stack:
         versions = {
             tag: stack.enter_context(opened(source, store))

@@ -1,5 +1,6 @@
-"""Calls `SessionDB` of the version that is first on the path. Each input line is a call, each output line its
-result."""
+"""Calls `SessionDB` of whichever version is first on the Python path. Each input line is a call. Each output
+line is its result.
+"""
 
 from __future__ import annotations
 
@@ -103,8 +104,8 @@ class Worker:
 
     @staticmethod
     def drop(row: dict[str, Any], *counts: str) -> dict[str, Any]:
-        """Return a row of a list without the values that the previous version took from the last segment
-        alone: counts of conversations, and the title and preview of a continued conversation."""
+        """Return a row of a list without the values that differ between the versions. The previous version
+        took the counts, the title and the preview of a continued conversation from its last segment alone."""
         names = (*counts, "title", "preview") if "_lineage_root_id" in row else counts
         return {name: value for name, value in row.items() if name not in names}
 
@@ -114,8 +115,8 @@ class Worker:
         return sorted(self.db.search_messages(query, limit=1_000), key=lambda row: row["id"])
 
     def work(self, tag: str, rounds: int) -> str:
-        """Write, search, list and compress in one conversation, round after round. Return the last session of
-        the conversation."""
+        """In each round, write, search, list and compress in one conversation. Return the last session of the
+        conversation."""
         session = f"{tag}-0"
         self.db.create_session(session, "cli")
         for n in range(1, rounds + 1):

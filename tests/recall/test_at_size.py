@@ -1,5 +1,4 @@
-"""Searches in a store in which some words occur in more than ten thousand messages, and searches ordered by
-time."""
+"""Searches for words that occur in more than ten thousand messages, and searches that are ordered by time."""
 
 from __future__ import annotations
 
@@ -37,13 +36,13 @@ def numbers(rows: SearchResults) -> list[int]:
 @pytest.mark.parametrize(
     "query", ["common", "common thread", '"common thread"', "comm*", "common NOT absent"]
 )
-def test_what_is_all_very_common_is_answered_newest_first_and_says_so(crowd: SessionDB, query: str) -> None:
+def test_a_query_of_only_common_words_returns_the_newest_first(crowd: SessionDB, query: str) -> None:
     found = crowd.search_messages(query, limit=5, offset=2)
     assert numbers(found) == [MANY - 2 - back for back in range(5)]
     assert (found.order, found.capped) == ("newest", True)
 
 
-def test_its_set_is_exact_all_the_same(crowd: SessionDB) -> None:
+def test_the_result_of_a_query_of_common_words_is_exact(crowd: SessionDB) -> None:
     found = crowd.search_messages("common", limit=EVERYTHING)
     assert sorted(numbers(found)) == list(range(1, MANY + 1))
     assert not found.capped
@@ -51,7 +50,7 @@ def test_its_set_is_exact_all_the_same(crowd: SessionDB) -> None:
     assert (len(some), some.order) == (MANY // 2, "relevance")
 
 
-def test_filters_hold_while_walking(crowd: SessionDB) -> None:
+def test_filters_apply_to_a_query_of_common_words(crowd: SessionDB) -> None:
     found = crowd.search_messages("common", source_filter=["telegram"], limit=3)
     assert [row["session_id"] for row in found] == ["s0"] * 3
     assert crowd.search_messages("common", source_filter=["discord"], limit=3) == []
@@ -100,7 +99,7 @@ def forest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
 
 
 @pytest.mark.parametrize("query", ["alder birch cedar", "birch cedar", "which table, alder, birch or cedar?"])
-def test_what_holds_two_of_the_words_is_found_among_thousands_that_hold_one(
+def test_a_conversation_with_two_words_is_found_among_thousands_with_one(
     forest: SessionDB, query: str
 ) -> None:
     found = forest.search_sessions_ranked(query)
@@ -112,12 +111,12 @@ def test_another_form_of_a_word_is_found_beside_common_ones(forest: SessionDB) -
     assert (found[0]["session_id"], found.order) == ("answer", "relevance")
 
 
-def test_what_nothing_fits_strictly_is_ranked_all_the_same(forest: SessionDB) -> None:
+def test_a_query_without_a_strict_match_is_ranked(forest: SessionDB) -> None:
     found = forest.search_sessions_ranked("alder NOT talk")
     assert (found.order, {row["order"] for row in found}) == ("relevance", {"relevance"})
 
 
-def test_a_word_that_all_have_is_answered_newest_first(forest: SessionDB) -> None:
+def test_a_word_in_every_message_returns_the_newest_first(forest: SessionDB) -> None:
     found = forest.search_sessions_ranked("talk")
     assert (found[0]["session_id"], found.order) == (f"s{MANY % 7}", "newest")
 
@@ -134,7 +133,7 @@ def test_an_answer_says_whether_more_match(db: SessionDB, sort: str) -> None:
     assert not db.search_messages("heron", limit=-1, sort=sort).capped
 
 
-def test_results_come_in_the_order_of_time_that_was_asked_for(db: SessionDB) -> None:
+def test_results_have_the_requested_order_of_time(db: SessionDB) -> None:
     db.create_session("s", "cli")
     ids = [db.append_message("s", "user", f"plover {n}" + " plover" * (n % 3)) for n in range(20)]
     db.search_sessions_ranked("plover")  # indexes everything
@@ -151,7 +150,7 @@ def test_results_come_in_the_order_of_time_that_was_asked_for(db: SessionDB) -> 
     assert numbers(db.search_messages("!", sort="newest")) == [last]
 
 
-def test_what_waits_for_the_index_is_found_as_it_is_now(db: SessionDB) -> None:
+def test_unindexed_messages_are_found_with_their_current_text(db: SessionDB) -> None:
     db.create_session("s", "cli")
     first, second = (db.append_message("s", "user", text) for text in ("a heron", "another heron"))
     with SessionDB(db.db_path, read_only=True) as reader:
@@ -184,7 +183,7 @@ def pond(db: SessionDB) -> SessionDB:
     return db
 
 
-def test_a_question_that_nothing_matches_is_answered_with_what_is_nearest(pond: SessionDB) -> None:
+def test_a_question_without_a_match_returns_approximate_matches(pond: SessionDB) -> None:
     found = pond.search_messages(QUESTION)
     assert found.relaxed
     assert [row["role"] for row in found] == ["assistant", "user"]
@@ -195,7 +194,7 @@ def test_a_question_that_nothing_matches_is_answered_with_what_is_nearest(pond: 
     assert pond.search_messages(QUESTION, relax=False) == []
 
 
-def test_a_strict_match_is_never_mixed_with_what_is_only_near(pond: SessionDB) -> None:
+def test_strict_and_approximate_matches_are_never_mixed(pond: SessionDB) -> None:
     found = pond.search_messages("what grebes did we see near the pond? grebes OR soup")
     assert not found.relaxed
     pond.append_message("s", "user", QUESTION)
@@ -207,9 +206,7 @@ def test_a_strict_match_is_never_mixed_with_what_is_only_near(pond: SessionDB) -
 @pytest.mark.parametrize(
     "query", ["grebes soup", "grebes AND soup", '"soup pond"', "soup NOT lunch", "mill soup shy"]
 )
-def test_a_few_words_and_expressions_stay_strict_unless_the_caller_wishes(
-    pond: SessionDB, query: str
-) -> None:
+def test_short_queries_and_expressions_are_strict_by_default(pond: SessionDB, query: str) -> None:
     assert pond.search_messages(query) == []
     found = pond.search_messages(query, relax=True)
     assert found

@@ -1,5 +1,6 @@
-"""Prefixes of one or two letters, as they are typed in a live search, find exactly the matching messages in a
-store of any size."""
+"""Prefixes of one or two letters find exactly the matching messages in a store of any size. A live search
+sends such prefixes while a person types.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ MORE_QUERIES = (
 @pytest.mark.parametrize(
     "query", [*USUAL_QUERIES, *(pytest.param(query, marks=pytest.mark.full) for query in MORE_QUERIES)]
 )
-def test_it_finds_what_the_oracle_finds(letters: SessionDB, rows: list[dict[str, Any]], query: str) -> None:
+def test_a_prefix_finds_what_the_oracle_finds(
+    letters: SessionDB, rows: list[dict[str, Any]], query: str
+) -> None:
     different = {row["content"]: row for row in rows}
     told = {content: oracle_matches(query, row) for content, row in different.items()}
     expected = sorted(row["id"] for row in rows if told[row["content"]])

@@ -1,5 +1,6 @@
-"""`search_conversations`: the query language for people, one row per conversation, and a mark on results that
-match only approximately."""
+"""`search_conversations` uses the query language for people. It returns one row for each conversation and
+marks results that match only approximately.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +34,14 @@ def roots(db: SessionDB, query: str, **asked: object) -> list[str]:
     return [row["conversation_id"] for row in db.search_conversations(query, **asked)]  # type: ignore[arg-type]
 
 
-def test_one_row_however_often_it_matches_and_many_matches_hide_nobody(db: SessionDB) -> None:
+def test_a_conversation_is_one_row_however_often_it_matches(db: SessionDB) -> None:
     tell(db, "marathon", *[f"needle {number}" for number in range(700)])
     tell(db, "short", "one needle here")
     assert sorted(roots(db, "needle")) == ["marathon", "short"]
     assert sorted(roots(db, "needle*")) == ["marathon", "short"]
 
 
-def test_every_segment_is_the_same_conversation_and_the_tip_is_told(db: SessionDB) -> None:
+def test_every_segment_belongs_to_one_row_that_names_the_tip(db: SessionDB) -> None:
     tell(db, "first", "a needle", title="haystack")
     db.begin_continuation("first", "the needle was found", session_id="second")
     [row] = db.search_conversations("needle")
@@ -77,7 +78,7 @@ def test_fields_alone_find_what_they_allow_newest_first(db: SessionDB) -> None:
     assert roots(db, "source:telegram", sources=["cli"]) == []
 
 
-def test_what_is_hidden_is_counted_by_its_reason(db: SessionDB) -> None:
+def test_hidden_results_are_counted_by_reason(db: SessionDB) -> None:
     tell(db, "mine", "needle")
     for number in range(3):
         tell(db, f"cron{number}", "needle", source="cron")
@@ -97,7 +98,7 @@ def test_an_expression_means_what_it_says(db: SessionDB) -> None:
     assert not db.search_conversations("apple NOT pear").relaxed
 
 
-def test_the_trash_and_what_was_taken_back_are_not_found(db: SessionDB) -> None:
+def test_trashed_and_rewound_messages_are_not_found(db: SessionDB) -> None:
     tell(db, "gone", "needle", title="needle")
     tell(db, "back", "hello", "needle")
     db.trash_session("gone")
@@ -117,7 +118,7 @@ def test_any_string_is_a_query(tmp_path_factory: pytest.TempPathFactory, query: 
             assert row["conversation_id"] == "one"
 
 
-def test_what_is_still_being_typed_ends_in_the_beginning_of_a_word(db: SessionDB) -> None:
+def test_the_last_word_of_a_live_query_is_a_prefix(db: SessionDB) -> None:
     tell(db, "one", "refactoring the auth module")
     tell(db, "two", "reading in the garden", title="Refuge")
     assert roots(db, "ref") == ["two"]
@@ -128,7 +129,7 @@ def test_what_is_still_being_typed_ends_in_the_beginning_of_a_word(db: SessionDB
     assert roots(db, "the rex ", unfinished=True) == []
 
 
-def test_a_group_that_is_still_being_typed_is_one(db: SessionDB) -> None:
+def test_an_unclosed_group_is_a_group(db: SessionDB) -> None:
     tell(db, "one", "refactoring the auth module")
     tell(db, "two", "reading in the garden")
     assert roots(db, "(ref", unfinished=True) == ["one"]
@@ -173,7 +174,7 @@ def test_a_title_is_found_as_it_is_written(db: SessionDB, title: str) -> None:
     assert roots(db, title.upper()) == ["titled"]
 
 
-def test_a_word_may_be_as_long_as_it_likes(db: SessionDB) -> None:
+def test_a_word_may_have_any_length(db: SessionDB) -> None:
     tell(db, "titled", "x", title="a plan")
     tell(db, "said", "y" * 300)
     assert roots(db, "x" * 100_000) == []

@@ -1,4 +1,6 @@
-"""Dates as people write them mean ranges of local time, even on days of 23 or 25 hours."""
+"""A date in a query means a range of local time, even on days of 23 or 25 hours. Dates are accepted in the
+forms that people write.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ NOW = at(2026, 5, 13, 15, 30)  # a Wednesday
         ("2025-10-25", (2025, 10, 25), (2025, 10, 26)),
     ],
 )
-def test_what_people_write(text: str, start: tuple[int, ...], end: tuple[int, ...]) -> None:
+def test_dates_as_people_write_them(text: str, start: tuple[int, ...], end: tuple[int, ...]) -> None:
     assert read_date(text, NOW, BERLIN) == Span(at(*start), at(*end))
 
 
@@ -129,7 +131,7 @@ def in_new_york() -> Iterator[None]:
 @pytest.mark.parametrize(
     "text", ["today", "2w", "2026-03-08", "2025-11-02", "last month", "monday", "2026-05-02T14:30", "May 2"]
 )
-def test_without_a_zone_it_is_the_local_one(text: str) -> None:
+def test_a_time_without_a_zone_is_local(text: str) -> None:
     assert read_date(text, NOW) == read_date(text, NOW, ZoneInfo("America/New_York"))
 
 
@@ -153,7 +155,7 @@ def test_without_a_zone_it_is_the_local_one(text: str) -> None:
         *("call", "13月1日", "2026-05-02T25:00", "0000-01-01", "last", "ago", "9999-12-31", "May 2 2025 3"),
     ],
 )
-def test_what_is_no_date(text: str) -> None:
+def test_text_that_is_not_a_date(text: str) -> None:
     assert read_date(text, NOW, BERLIN) is None
 
 

@@ -1,5 +1,6 @@
-"""Untrusted text in a prompt cannot close the fence around it. None of its lines looks like a mark of the
-program."""
+"""Untrusted text in a prompt is enclosed in a fence. The text cannot close its fence, and no line of it looks
+like a marker of the program.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +57,8 @@ FORGED = re.compile(
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of `text` as a careless reader sees them: normalised by NFKC and without invisible
-    characters. Shares no code with the program."""
+    """Return the lines of `text` after NFKC normalisation and without invisible characters. This function
+    shares no code with the program."""
     plain = normalize("NFKC", text)
     seen = "".join(
         char
@@ -68,7 +69,7 @@ def lines_of(text: str) -> list[str]:
 
 
 @given(HOSTILE)
-def test_a_fence_holds_exactly_one_block_whatever_is_in_it(text: str) -> None:
+def test_a_fence_contains_exactly_one_block(text: str) -> None:
     made = fence_text(text)
     tokens = MarkdownIt("commonmark").parse(f"before\n\n{made}\n\nafter")
     assert [token.type for token in tokens if token.level == 0 and token.nesting != -1] == [
@@ -91,13 +92,13 @@ def test_no_line_inside_is_a_fence_or_a_mark_after_folding(text: str) -> None:
 
 
 @given(HOSTILE)
-def test_what_was_made_harmless_stays_as_it_is(text: str) -> None:
+def test_neutralising_twice_changes_nothing(text: str) -> None:
     once = neutralise_fenced(text)
     assert neutralise_fenced(once) == once
 
 
 @given(HOSTILE)
-def test_speech_forges_nobody_and_leaves_no_code_block_open(text: str) -> None:
+def test_a_message_cannot_forge_a_speaker_or_leave_a_code_block_open(text: str) -> None:
     made = neutralise_speech(text)
     for line in (*fold(made).text.split("\n"), *lines_of(made)):
         assert not re.search(r"\[[^\[\]\n]{0,60}#\s*[0-9a-f]{8,}\s*\]", line, re.I), line
@@ -149,12 +150,12 @@ def test_roles_that_only_look_like_roles_are_neutralised(hostile: str) -> None:
         "fix #12 [#345] and deadbeef",
     ],
 )
-def test_files_stay_as_they_are(text: str) -> None:
+def test_file_contents_are_not_changed(text: str) -> None:
     assert neutralise_fenced(text) == text
     assert neutralise_speech(text) == text
 
 
-def test_a_fence_is_longer_than_what_it_holds_and_stays_short() -> None:
+def test_a_fence_is_longer_than_any_in_its_text_and_stays_short() -> None:
     assert fence_text("a\n```\nb").startswith("````\n")
     assert fence_text("a `b` c", "json").startswith("```json\n")
     assert len(fence_text("`" * 100_000)) < 4 * LONGEST_RUN
@@ -169,6 +170,6 @@ def test_an_open_code_block_is_closed() -> None:
 @pytest.mark.parametrize(
     "piece", ["[Ann ", "[#", "`", "ˋ", "[ ", "ﬆ", "<", "＜system", ">" * 9 + "[", "[" * 50]
 )
-def test_no_text_takes_longer_than_its_length_tells(piece: str) -> None:
+def test_the_time_grows_linearly_with_the_text(piece: str) -> None:
     fence_text(piece * (300_000 // len(piece)))
     neutralise_speech(piece * (300_000 // len(piece)))

@@ -1,5 +1,6 @@
-"""Every field of a query restricts the search to exactly the messages that match the field, on a real
-store."""
+"""Each field of a query limits the search to exactly the messages that match the field. Tested on a real
+store.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +139,7 @@ def test_fields_alone_find_the_newest_first_and_in_pages(db: SessionDB, said: di
     assert db.search("title:ärger", limit=0) == []
 
 
-def test_what_is_in_the_trash_or_rewound_is_not_found(db: SessionDB, said: dict[str, int]) -> None:
+def test_trashed_and_rewound_messages_are_not_found(db: SessionDB, said: dict[str, int]) -> None:
     db.trash_session("job")
     db.rewind_to_message("kept", said["archived"])
     assert {row["id"] for row in db.search("word")} == set(said.values()) - {said["job"], said["archived"]}
@@ -174,7 +175,7 @@ def test_anthropic_names_of_tools_are_found(db: SessionDB) -> None:
     assert [row["id"] for row in db.search("tool:bash")] == [number]
 
 
-def test_a_person_is_shown_their_own(db: SessionDB, said: dict[str, int]) -> None:
+def test_a_person_finds_only_their_own_messages(db: SessionDB, said: dict[str, int]) -> None:
     ann = db.scoped(Principal("telegram", "ann", "dm", "dm-ann"))
     mine = ann.create_session()
     number = ann.append_message(mine, "user", "a word of my own")

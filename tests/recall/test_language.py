@@ -165,7 +165,7 @@ def test_dates_restrict_from_their_beginning() -> None:
     assert tree("on:May apples 2") == parse("apples 2")
 
 
-def test_a_field_says_what_was_typed() -> None:
+def test_a_field_keeps_the_typed_text() -> None:
     reading = read('NOT source:cron title:"my plan" x foo:bar has:hope', NOW)
     assert reading.fields == (Field("source", "cron", True), Field("title", "my plan"))
     assert [str(field) for field in reading.fields] == ["NOT source:cron", 'title:"my plan"']
@@ -173,14 +173,14 @@ def test_a_field_says_what_was_typed() -> None:
     assert reading.words == ("x", "foo:bar", "has:hope")
 
 
-def test_what_a_field_cannot_say_is_text() -> None:
+def test_an_invalid_field_is_text() -> None:
     assert tree("title:one title:two") == parse("title:two")
     assert wanted("title:one title:two") == MessageFilter(title="one")
     assert tree("x NOT has:error") == parse("x NOT has:error")
     assert read("x NOT has:error", NOW).ignored == ("has:error",)
 
 
-def test_nothing_asked_is_nothing() -> None:
+def test_an_empty_query() -> None:
     for query in ("", "  ", '""', "OR", "NOT"):
         assert read(query, NOW).is_empty
     assert not read("source:cli", NOW).is_empty

@@ -1,5 +1,6 @@
-"""If no message contains a word of the query, the search looks for longer words that contain it, and the
-results say so."""
+"""If no message contains a word of the query, the search looks for longer words that contain it. The results
+say so.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def said(db: SessionDB) -> dict[str, int]:
         ("wser_navi", "tool", ("wser_navi",)),
     ],
 )
-def test_a_word_that_no_message_holds_is_found_inside_words(
+def test_a_word_that_no_message_contains_is_found_inside_words(
     db: SessionDB, said: dict[str, int], state: str, query: str, expected: str, parts: tuple[str, ...]
 ) -> None:
     if state != "unindexed":
@@ -68,7 +69,7 @@ def test_words_that_are_found_stay_words(db: SessionDB, said: dict[str, int], qu
 
 
 @pytest.mark.parametrize("query", ["se", '"serById"', "serById*", "deploy unheardof", "deploy NOT loy"])
-def test_what_is_not_tried_as_a_part(db: SessionDB, said: dict[str, int], query: str) -> None:
+def test_which_words_are_not_searched_as_parts(db: SessionDB, said: dict[str, int], query: str) -> None:
     """Words of two letters, phrases, prefixes and exclusions are not tried as parts of words. All other words
     of the query must still be present."""
     found = db.search_messages(query)
@@ -76,7 +77,7 @@ def test_what_is_not_tried_as_a_part(db: SessionDB, said: dict[str, int], query:
     assert bool(found) == ("NOT" in query)
 
 
-def test_the_part_is_marked_and_pages_go_on(db: SessionDB) -> None:
+def test_the_part_is_marked_and_pages_continue(db: SessionDB) -> None:
     db.create_session("s", "cli")
     expected = [db.append_message("s", "user", f"see prefixQuokkaSuffix{number}") for number in range(12)]
     assert ">>>kkaSuf<<<" in db.search_messages("kkaSuf")[0]["snippet"]
@@ -90,7 +91,7 @@ def test_filters_and_strictness_hold(db: SessionDB, said: dict[str, int]) -> Non
     assert not db.search_messages("serById", role_filter=["tool"])
     assert not db.search_messages("serById", source_filter=["telegram"])
     assert not db.search_messages("serById", relax=False)
-    # A message of another role contains the whole word, but the filter excludes it.
+    # A message of another role contains the whole word. The filter excludes that message.
     db.append_message("code", "assistant", "serById")
     assert [row["id"] for row in db.search_messages("serById", role_filter=["user"])] == [said["code"]]
 
@@ -103,14 +104,14 @@ def test_a_person_finds_parts_of_their_own_words_only(db: SessionDB, said: dict[
     assert not ann.search_messages("ByIdAnd")
 
 
-def test_a_question_is_tried_so_before_the_nearest_are_shown(db: SessionDB, said: dict[str, int]) -> None:
+def test_parts_of_words_are_tried_before_approximate_matches(db: SessionDB, said: dict[str, int]) -> None:
     near = db.search_messages("what was it that we did about the deploy of unheardof?")
     assert (near.partial, near.relaxed) == (False, True)
     found = db.search_messages("serById unheardof", relax=True)
     assert (found.partial, bool(found)) == (False, found.relaxed)
 
 
-def test_conversations_are_found_so_and_every_surface_says_it(db: SessionDB, said: dict[str, int]) -> None:
+def test_every_surface_says_that_a_part_of_a_word_was_found(db: SessionDB, said: dict[str, int]) -> None:
     found = db.search_conversations("serById")
     assert [(row["session_id"], row["exact"], row["partial"]) for row in found] == [("code", True, True)]
     assert ">>>serById<<<" in found[0]["snippet"].replace("serByid", "serById")
@@ -124,7 +125,7 @@ def test_conversations_are_found_so_and_every_surface_says_it(db: SessionDB, sai
     assert not db.search_conversations("deploy").partial
 
 
-def test_the_command_says_it(home: Path) -> None:
+def test_the_command_says_that_a_part_of_a_word_was_found(home: Path) -> None:
     with SessionDB() as db:
         db.create_session("code", "cli")
         db.append_message("code", "user", "call getUserByIdAndName")

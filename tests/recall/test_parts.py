@@ -1,5 +1,4 @@
-"""`*part*` and groups find exactly what the oracle finds, within every scope. A search leaves no data
-behind."""
+"""`*part*` and groups find exactly what the oracle finds, for every person. A search leaves no data behind."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ Row = dict[str, Any]
 
 
 class Asked(NamedTuple):
-    """A query, and a function that says whether the fields of a message match it."""
+    """A query, and a function that returns whether the fields of a message match it."""
 
     text: str
     holds: Callable[[list[str]], bool]
@@ -91,7 +90,7 @@ def expected(db: SessionDB, sessions: list[str], asked: Asked) -> list[int]:
 def found(db: Any, query: str) -> list[int]:
     results = db.search(query, limit=EVERYTHING)
     assert results.indexing is None
-    if results.partial:  # nothing matches; the words were tried as parts
+    if results.partial:  # nothing matched, so the words were searched as parts of words
         return []
     assert results.cut == ()
     return sorted(row["id"] for row in results)
@@ -114,7 +113,7 @@ def test_the_result_set_is_exact(shelf: SessionDB, messages: list[Row], queries:
             append(shelf, session_id, message)
         for asked in queries:
             assert found(reader, asked.text) == expected(shelf, [session_id], asked)
-            shelf._engine.catch_up(5)  # now with the index, at first without a list of terms
+            shelf._engine.catch_up(5)  # now with the index; at first there is no list of terms
             assert found(reader, asked.text) == expected(shelf, [session_id], asked)
             assert found(shelf, asked.text) == expected(shelf, [session_id], asked)
             assert found(reader, asked.text) == expected(shelf, [session_id], asked)
@@ -131,7 +130,7 @@ UPKEEP = st.tuples(
     st.lists(CHANGES | UPKEEP, min_size=1, max_size=5),
     st.lists(QUERIES, min_size=2, max_size=4),
 )
-def test_it_stays_exact_whatever_changes_the_rows(
+def test_the_result_stays_exact_when_rows_are_changed(
     shelf: SessionDB, messages: list[Row], changes: list[tuple[str, int, Row]], queries: list[Asked]
 ) -> None:
     check_changes(shelf, messages, changes, queries)
@@ -234,7 +233,7 @@ def another_process(path: Path) -> Iterator[Callable[..., Any]]:
         assert child.wait(30) == 0
 
 
-def test_two_processes_find_the_same_while_both_change_the_rows(tmp_path: Path) -> None:
+def test_two_processes_find_the_same_while_both_change_rows(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     queries = [
         a_part("serNam"),
@@ -271,7 +270,7 @@ def test_two_processes_find_the_same_while_both_change_the_rows(tmp_path: Path) 
                 assert ask("search", asked.text) == found(db, asked.text) == here
 
 
-def test_a_store_that_may_not_be_written_or_is_locked_answers_the_same(db: SessionDB) -> None:
+def test_a_read_only_or_locked_store_gives_the_same_results(db: SessionDB) -> None:
     db.create_session("s", "cli")
     (first, second) = (db.append_message("s", "user", text) for text in ("getUserName", "my_func_name"))
     with SessionDB(db.db_path) as other:
@@ -282,7 +281,7 @@ def test_a_store_that_may_not_be_written_or_is_locked_answers_the_same(db: Sessi
             assert found(db, "*unc*") == [second]
     with SessionDB(db.db_path, read_only=True) as reader:
         assert found(reader, "*unc*") == [second]
-        assert found(db, "*unc*") == [second]  # now there is a list of terms
+        assert found(db, "*unc*") == [second]  # now a list of terms exists
         third = db.append_message("s", "user", "the funcTwo")
         db.optimize()
         assert found(db, "*unc*") == found(reader, "*unc*") == [second, third]
@@ -300,7 +299,7 @@ def said(db: SessionDB, session_id: str, *texts: str) -> None:
     db._engine.catch_up(5)
 
 
-def test_deep_groups_and_many_parts_are_no_trouble_for_the_index(db: SessionDB) -> None:
+def test_deep_groups_and_many_parts(db: SessionDB) -> None:
     said(db, "s", "alpha beta gamma")
     nested = "alpha"
     for number in range(40):

@@ -1,5 +1,6 @@
-"""Recalled text is quoted: it cannot act as an instruction, hide, or look like anything but a record. Its
-size is limited."""
+"""Text of earlier conversations is quoted in a prompt. It cannot act as an instruction, contain hidden text,
+or imitate anything but a record. Its size is limited.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ HOSTILE = st.lists(
         ("hid\U000e0068\U000e0069den", "hidden"),
     ],
 )
-def test_what_poses_as_an_instruction_or_acts_is_made_harmless(hostile: str, harmless: str) -> None:
+def test_text_that_imitates_an_instruction_is_neutralised(hostile: str, harmless: str) -> None:
     assert neutralise(hostile) == harmless
 
 
@@ -92,7 +93,7 @@ def test_what_poses_as_an_instruction_or_acts_is_made_harmless(hostile: str, har
         "10 < 20 > 5",
     ],
 )
-def test_what_people_write_stays_as_it_is(text: str) -> None:
+def test_ordinary_text_is_not_changed(text: str) -> None:
     assert neutralise(text) == text
 
 
@@ -107,9 +108,9 @@ def test_harmless_text_stays_harmless_and_can_always_be_encoded(text: str) -> No
 @pytest.mark.parametrize(
     "piece", ["<system_", "<system" + "_" * 50, "< / ", "<|", "\x90", "\x1b]", "#" * 9, "a:"]
 )
-def test_no_text_takes_longer_than_its_length_tells(piece: str) -> None:
-    """The time grows linearly with the length of the text. With quadratic growth, the test would exceed its
-    time limit."""
+def test_the_time_grows_linearly_with_the_text(piece: str) -> None:
+    """The time grows linearly with the length of the text. If it grew quadratically, the test would exceed
+    its time limit."""
     neutralise(piece * (1_000_000 // len(piece)))
 
 
@@ -136,12 +137,12 @@ def test_an_excerpt_shows_the_place_that_matters() -> None:
 
 
 @pytest.mark.parametrize("cluster", ["e\u0301", "👩‍👩‍👧", "👍🏽", "\u0915\u094d\u0937"])
-def test_a_cut_falls_between_what_readers_see_as_characters(cluster: str) -> None:
+def test_a_cut_falls_between_visible_characters(cluster: str) -> None:
     text = f"ab{cluster}cd" * 3
     edges = {0}
     for piece in [*["a", "b", cluster, "c", "d"] * 3]:
         edges.add(max(edges) + len(piece))
-    # A virama joins letters only visually, so the letter after it may begin a line.
+    # A virama joins letters only visually. The letter after it may begin a line.
     if cluster == "\u0915\u094d\u0937":
         edges |= {edge + 4 for edge in range(0, 21, 7)}
     for most in range(len(text)):
@@ -166,7 +167,7 @@ def test_an_answer_never_exceeds_its_size_and_is_always_json(results: list[list[
     assert len(answer["results"]) == len(shown)
 
 
-def test_what_is_short_is_shown_whole_and_the_long_ones_share_the_rest() -> None:
+def test_short_texts_are_shown_whole_and_long_ones_share_the_rest() -> None:
     answer: dict[str, Any] = {
         "results": [Excerpt("x" * 50_000), Excerpt("short"), Excerpt("y" * 50_000, share=4)]
     }
@@ -177,14 +178,14 @@ def test_what_is_short_is_shown_whole_and_the_long_ones_share_the_rest() -> None
     assert 3.8 < len(second) / len(first) < 4.2
 
 
-def test_where_even_names_do_not_fit_fewer_are_shown_and_the_answer_says_so() -> None:
+def test_fewer_results_are_shown_if_not_even_their_names_fit() -> None:
     rows = [{"session_id": "i" * 5_000} for _ in range(4)]
     answer = json.loads(serialise_answer({"results": rows, "count": 4}, shorten="results"))
     assert (len(answer["results"]), answer["count"]) == (2, 2)
     assert answer["notes"] == ["2 more did not fit into the answer"]
 
 
-def test_an_answer_that_cannot_be_shortened_is_an_error_not_a_flood() -> None:
+def test_an_answer_that_cannot_be_shortened_is_an_error() -> None:
     assert json.loads(serialise_answer({"session_id": "i" * 20_000})) == {
         "success": False,
         "error": "the answer is too large to be shown",

@@ -136,8 +136,8 @@ SEPARATORS = ["", "", " ", " ", "-", "_", "\n", "  ", "\u200d"]
 
 @st.composite
 def searches(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """Draw a message and a query. Both are made of the same few fragments, so that they match or almost
-    match."""
+    """Draw a message and a query. Both consist of the same few fragments, so that the query often matches or
+    almost matches."""
     pool = st.sampled_from(draw(st.lists(fragments, min_size=1, max_size=4)))
     between = st.sampled_from(draw(st.lists(st.sampled_from(SEPARATORS), min_size=1, max_size=3)))
 
@@ -184,12 +184,12 @@ def agrees(query: str, message: dict[str, Any]) -> None:
 @given(searches())
 @example(("修改youer", {"content": "请修改youer服务端", "tool_name": None, "tool_calls": None}))
 @example(("a-b", {"content": "a b xa-bx", "tool_name": None, "tool_calls": None}))
-def test_the_set_found_is_the_oracles(search: tuple[str, dict[str, Any]]) -> None:
+def test_the_result_is_that_of_the_oracle(search: tuple[str, dict[str, Any]]) -> None:
     agrees(*search)
 
 
 @given(st.text(), st.text())
-def test_the_oracle_agrees_on_any_text_whatever(query: str, content: str) -> None:
+def test_the_result_is_that_of_the_oracle_for_any_text(query: str, content: str) -> None:
     agrees(query, {"content": content, "tool_name": None, "tool_calls": None})
 
 
@@ -242,7 +242,7 @@ def test_structured_content_and_tool_calls_are_searched_as_the_oracle_does(
     query: str, content: Any, calls: Any
 ) -> None:
     fields = extract_searchable_text(content), extract_tool_call_text(calls)
-    if isinstance(calls, str):  # a text column is parsed as JSON, which the oracle does not do
+    if isinstance(calls, str):  # tool calls that are text are parsed as JSON, which the oracle does not do
         calls = None
         fields = fields[0], ""
     clean = {"content": fields[0] if isinstance(content, str) else content, "tool_calls": calls}
@@ -357,7 +357,7 @@ def test_operators_bind_not_before_and_before_or() -> None:
 
 
 @pytest.mark.parametrize("query", ["", "  ", '"', '""', "AND", "OR NOT", "***", '" "', "\u3000"])
-def test_a_query_of_nothing_is_none(query: str) -> None:
+def test_an_empty_query_is_none(query: str) -> None:
     assert parse(query) is None
 
 
@@ -365,7 +365,7 @@ def test_a_query_of_nothing_is_none(query: str) -> None:
     "query",
     ["AND a", "a OR", "a NOT", "NOT a", "OR OR a AND AND", "a *", '"a', 'a "', "a NOT OR", "OR NOT a"],
 )
-def test_what_means_nothing_is_dropped(query: str) -> None:
+def test_meaningless_parts_are_dropped(query: str) -> None:
     tree = parse(query)
     assert isinstance(tree, Word)
     assert tree.terms == ("a",)

@@ -1,5 +1,6 @@
-"""The right conversation is listed first. Each case contains another conversation that matches prominently
-but is wrong."""
+"""The right conversation is ranked first. In each case another conversation contains the same words more
+often.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def ids(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 @pytest.fixture
 def answer(db: SessionDB) -> SessionDB:
-    """Create a store with a few everyday conversations, one of which contains the answer."""
+    """Create a store with a few everyday conversations. One of them contains the answer."""
     chat(db, "garden", "when do I plant tomatoes?", "after the last frost, in a sunny place")
     chat(db, "answer", "how do we handle errors of the payment gateway?", ANSWER, "fine, ten percent it is")
     chat(db, "travel", "book a train to Lisbon", "there is a night train on Friday")
@@ -92,16 +93,14 @@ LOUD = [marathon, pasted_log, repetition, tool_output, cron_noise, subagents]
 
 
 @pytest.mark.parametrize("loud", LOUD, ids=lambda loud: loud.__name__)
-def test_what_is_loud_does_not_win_over_the_short_conversation_that_holds_the_answer(
-    answer: SessionDB, loud: Any
-) -> None:
+def test_a_short_answer_is_ranked_above_frequent_mentions(answer: SessionDB, loud: Any) -> None:
     loud(answer)
     rows = answer.search_sessions_ranked(QUESTION)
     assert rows[0]["session_id"] == "answer"
     assert len(set(ids(rows))) == len(rows)
 
 
-def test_a_conversation_that_talks_of_nothing_else_does_not_hide_the_others(answer: SessionDB) -> None:
+def test_a_conversation_with_very_many_matches_does_not_hide_others(answer: SessionDB) -> None:
     answer.create_session("obsessed", "cli")
     for number in range(2000):
         text = f"retry budget of the payment gateway, the payment gateway and its retry budget {number}"
@@ -109,7 +108,7 @@ def test_a_conversation_that_talks_of_nothing_else_does_not_hide_the_others(answ
     assert set(ids(answer.search_sessions_ranked(QUESTION))) == {"obsessed", "answer"}
 
 
-def test_nor_does_all_of_it_together(answer: SessionDB) -> None:
+def test_the_answer_is_first_with_all_distractions_together(answer: SessionDB) -> None:
     for loud in LOUD:
         loud(answer)
     assert ids(answer.search_sessions_ranked(QUESTION))[0] == "answer"
@@ -124,7 +123,7 @@ NOISE = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE 
     FROM n"""
 
 
-def test_nor_where_each_of_the_words_is_in_thousands_of_messages(answer: SessionDB) -> None:
+def test_the_answer_is_first_if_each_word_is_in_thousands_of_messages(answer: SessionDB) -> None:
     for number in range(50):
         answer.create_session(f"noise{number}", "cli")
     change_rows(answer, NOISE)
@@ -136,7 +135,7 @@ def test_nor_where_each_of_the_words_is_in_thousands_of_messages(answer: Session
     assert answer.search_conversations("retry budget payment gateway")[0]["conversation_id"] == "answer"
 
 
-def test_a_row_says_what_was_found_where_and_why(answer: SessionDB) -> None:
+def test_a_row_has_the_match_its_place_and_the_reason(answer: SessionDB) -> None:
     answer.set_session_title("answer", "payments")
     row = answer.search_sessions_ranked(QUESTION)[0]
     shown = next(m for m in answer.get_messages("answer") if m["content"] == ANSWER)
@@ -211,11 +210,11 @@ def test_roles_and_times_narrow_what_counts(db: SessionDB) -> None:
     assert ids(db.search_sessions_ranked("puffins", role_filter=["assistant"])) == ["a"]
     assert ids(db.search_sessions_ranked("puffins", after=1_500.0)) == ["b"]
     assert ids(db.search_sessions_ranked("puffins", before=1_500.0)) == ["a"]
-    # A word form that only blocks match.
+    # a form of the word that only blocks match
     assert ids(db.search_sessions_ranked("puffin", before=1_500.0)) == ["a"]
 
 
-def test_sorted_by_time_only_what_is_good_enough_is_shown(db: SessionDB) -> None:
+def test_an_order_by_time_shows_only_good_matches(db: SessionDB) -> None:
     chat(db, "old", "the curlew calls over the marsh", at=1_000.0)
     chat(db, "new", "again the curlew calls over the marsh", at=3_000.0)
     chat(db, "off", "a marsh " + "and other things " * 30, at=4_000.0)
@@ -255,13 +254,13 @@ def test_a_month_that_is_named_weighs_a_little(db: SessionDB) -> None:
     assert ids(db.search_sessions_ranked("may we talk about the roof?"))[0] == "month7"
 
 
-def test_who_asks_what_the_agent_said_is_told_what_the_agent_said(db: SessionDB) -> None:
+def test_a_question_about_the_words_of_the_agent_finds_its_messages(db: SessionDB) -> None:
     chat(db, "a", "do tell me about painters", "painters such as Klimt")
     assert db.search_sessions_ranked("which painters did you recommend?")[0]["role"] == "assistant"
     assert db.search_sessions_ranked("which painters was I asking for?")[0]["role"] == "user"
 
 
-def test_operators_are_honoured_where_something_fits_them(db: SessionDB) -> None:
+def test_operators_apply_if_something_matches_them(db: SessionDB) -> None:
     chat(db, "draft", "the exact phrase of the draft")
     chat(db, "final", "the exact phrase, in the end")
     chat(db, "loose", "a phrase that is exact")
@@ -278,7 +277,7 @@ def test_chinese_questions_find_their_conversation(db: SessionDB) -> None:
     assert "博物馆" in rows[0]["why"]
 
 
-def test_everybody_finds_their_own_conversations_only(db: SessionDB) -> None:
+def test_a_person_finds_only_their_own_conversations(db: SessionDB) -> None:
     ann, bob = (db.scoped(Principal("telegram", name, f"dm-{name}")) for name in ("ann", "bob"))
     for store, name in ((ann, "ann"), (bob, "bob")):
         mine = store.create_session()
@@ -293,7 +292,7 @@ def test_everybody_finds_their_own_conversations_only(db: SessionDB) -> None:
 
 def test_a_reading_handle_ranks_what_is_not_indexed_yet(db: SessionDB) -> None:
     chat(db, "a", "the dipper walks under water")
-    assert ids(db.search_sessions_ranked("waters")) == ["a"]  # now it is in a block
+    assert ids(db.search_sessions_ranked("waters")) == ["a"]  # now the message is in a block
     with SessionDB(db.db_path, read_only=True) as reader:
         chat(db, "b", "the wren sings, and the dipper does not")
         assert ids(reader.search_sessions_ranked("wren")) == ["b"]
@@ -332,7 +331,7 @@ ODD = [
 @example("on May 99th or 0 May or 13月45日 or 2024-02-30", 3)
 @example(None, 3)
 @example([["x"]], 3)
-def test_any_query_whatever_has_an_answer(birds: SessionDB, query: Any, limit: int) -> None:
+def test_any_query_has_a_result(birds: SessionDB, query: Any, limit: int) -> None:
     rows = birds.search_sessions_ranked(query, limit)
     assert isinstance(rows, SearchResults)
     assert len(rows) <= max(0, limit)
@@ -360,9 +359,7 @@ def hyphens(db: SessionDB) -> SessionDB:
         ('"--"', []),
     ],
 )
-def test_what_is_meant_strictly_is_found_as_it_was_typed(
-    hyphens: SessionDB, query: str, expected: list[str]
-) -> None:
+def test_a_strict_query_is_found_as_typed(hyphens: SessionDB, query: str, expected: list[str]) -> None:
     found = hyphens.search_sessions_ranked(query)
     assert (ids(found), found.relaxed) == (expected, False)
     assert all("exactly" not in row["why"] for row in found)
@@ -379,7 +376,7 @@ def test_a_name_with_punctuation_is_looked_for_as_it_is_written(db: SessionDB, n
     assert ids(db.search_sessions_ranked("example?"))[0] == ids(db.search_sessions_ranked("example"))[0]
 
 
-def test_what_is_only_near_is_marked_and_comes_after_what_matches(hyphens: SessionDB) -> None:
+def test_approximate_matches_are_marked_and_come_last(hyphens: SessionDB) -> None:
     near = hyphens.search_sessions_ranked('"bar foo"')
     assert (set(ids(near)), near.relaxed) == ({"space", "hyphen"}, True)
     assert all(row["why"].startswith("nothing matches exactly; matches ") for row in near)

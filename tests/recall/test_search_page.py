@@ -30,8 +30,8 @@ def examples(kind: str) -> list[tuple[str, list[int]]]:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SessionDB, dict[int, int]]]:
-    """Create the conversations and messages of the page. Return the store, and for each message id the number
-    that the page gives the message."""
+    """Create the conversations and messages of the page. Return the store. Also return the number that the
+    page gives each message, by message id."""
     numbers: dict[int, int] = {}
     with SessionDB(tmp_path_factory.mktemp("page") / "state.db") as db:
         for line in lines("conversations"):
@@ -92,7 +92,7 @@ def test_every_field_is_on_the_page() -> None:
         assert f"`{name}" in PAGE
 
 
-def test_where_nothing_matches_what_is_nearest_is_offered_apart(store: Store) -> None:
+def test_without_a_match_approximate_results_are_separate(store: Store) -> None:
     db, numbers = store
     found = db.search("retry budget umbrella")
     assert found == []

@@ -1,4 +1,6 @@
-"""A snippet shows the unchanged text at the place where the query matches best, for every input."""
+"""A snippet shows the text unchanged, at the place where the query matches best. This is true for every
+input.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ def test_a_match_is_found_in_millions_of_characters_and_the_work_is_bounded(fill
     assert len(shown) < 800
 
 
-def test_thirteen_megabytes_of_one_word_are_no_trouble() -> None:
+def test_a_word_repeated_over_thirteen_megabytes() -> None:
     started = time.process_time()
     shown = show("absent", "x" * 13_000_000)
     assert time.process_time() - started < 2
@@ -97,7 +99,7 @@ def test_a_short_word_is_not_taken_for_a_piece_of_a_longer_one_far_away() -> Non
 
 
 @given(st.lists(fragments, min_size=1, max_size=4).map(" ".join), texts, st.integers(-1, 60))
-def test_a_snippet_is_the_text_with_marks_whatever_is_asked(query: str, text: str, tokens: int) -> None:
+def test_a_snippet_is_the_text_with_marks_for_any_query(query: str, text: str, tokens: int) -> None:
     tree = parse(query)
     if tree is None:
         return
@@ -109,7 +111,7 @@ def test_a_snippet_is_the_text_with_marks_whatever_is_asked(query: str, text: st
 
 @example("deploy", "deploy\u00c5\u3099")
 @given(fragments, texts)
-def test_what_matches_a_short_text_is_marked_in_it(query: str, text: str) -> None:
+def test_matches_in_a_short_text_are_marked(query: str, text: str) -> None:
     tree = parse(query)
     if tree is not None and ">" not in text and matches(tree, MessageText.of(text)):
         assert ">>>" in make_snippet(text, tree, tokens=400)

@@ -43,10 +43,10 @@ PEOPLE = {"anna": ANNA, "bert": BERT}
 
 
 class Parrot(EchoModel):
-    """A model that repeats the prompt. The prompt `prompt` returns the system prompt, `history` returns all
-    earlier messages, and a prompt with pictures returns their number.
+    """A model that repeats the prompt. The prompt `prompt` returns the system prompt, and `history` returns
+    all earlier messages. A prompt with pictures returns the number of pictures.
 
-    `crack` fails in the middle of its answer, `stumble` begins its answer twice, `forever` never ends.
+    `crack` fails in the middle of its answer, `stumble` begins its answer twice, and `forever` never ends.
     """
 
     def __init__(self) -> None:
@@ -230,7 +230,7 @@ if __name__ == "__main__":
 
 
 def stream_to_client(answer: Answer, events: Iterable[Event]) -> list[str]:
-    """Return what a streaming client receives for each event."""
+    """Return the texts that a streaming client receives for these events, one for each event."""
     text, sent = StreamText(answer), []
     for event in events:
         sent.append(text.render(event))

@@ -1,4 +1,4 @@
-"""A server with pictures and with files that only look like pictures. It counts requests."""
+"""A server that serves pictures and files that only look like pictures. It records the requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slash commands over the API: the same commands as on every surface, with results as data."""
+"""Slash commands over the API. They are the same commands as on every surface, and their results are data."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_every_shared_command_is_served_or_has_a_reason_why_not() -> None:
             assert reply["command"] == command.name
             assert reply["kind"] in {name_kind_of(kind) for kind in get_args(replies.Reply)}
             assert reply["text"].strip()
-            # In the same conversation, whichever session the command switched to.
+            # the command may have switched to another session of the same conversation
             await talk(gateway, "pears")
 
 
@@ -101,7 +101,7 @@ def name_kind_of(kind: type) -> str:
     return name_kind(kind.__new__(kind, *[None] * len(kind._fields)))  # type: ignore[attr-defined]
 
 
-async def test_taking_back_and_bringing_back_changes_what_is_stored() -> None:
+async def test_undo_and_redo_change_the_stored_messages() -> None:
     async with open_api_gateway() as gateway, gateway.http() as client:
         mine = await talk(gateway, "one", "two", "three")
         reply = await run(client, mine, "/undo 2")
@@ -119,7 +119,7 @@ async def test_taking_back_and_bringing_back_changes_what_is_stored() -> None:
         assert answer == "user: one|assistant: you said: one|user: two|assistant: you said: two"
 
 
-async def test_a_request_continues_what_is_left_after_an_undo() -> None:
+async def test_a_request_continues_the_conversation_after_an_undo() -> None:
     async with open_api_gateway() as gateway, gateway.http() as client:
         messages = [user("one")]
         answer, session = await ask(gateway, messages)
@@ -216,12 +216,12 @@ async def test_a_running_answer_refuses_changes_and_is_stopped() -> None:
             with pytest.raises(openai.ConflictError, match="stopped by /stop"):
                 await answering
         assert list_contents(gateway, mine)[:3] == ["one", "you said: one", "forever"]
-        assert len(list_contents(gateway, mine)) == 4  # the client did not send it again
+        assert len(list_contents(gateway, mine)) == 4  # the client did not send the request again
         assert (await run(client, mine, "/stop"))["data"]["turn"] is False
         await run(client, mine, "/undo")
 
 
-async def test_what_another_process_works_in_is_busy() -> None:
+async def test_a_conversation_in_use_by_another_process_is_busy() -> None:
     async with open_api_gateway() as gateway, gateway.http() as client:
         mine = await talk(gateway, "one")
         code = (
@@ -260,7 +260,7 @@ async def test_a_repeated_request_is_done_once() -> None:
         assert list_contents(gateway, mine) == ["one", "you said: one"]
 
 
-async def test_what_is_wrong_is_one_line() -> None:
+async def test_an_error_is_one_line() -> None:
     async with open_api_gateway() as gateway, gateway.http() as client:
         mine = await talk(gateway, "one")
         assert "Usage: `/undo" in await refuse(client, mine, "/undo x", 400, "command_refused")
@@ -289,7 +289,7 @@ async def test_what_is_wrong_is_one_line() -> None:
         )
 
 
-async def test_sessions_of_other_people_are_not_there() -> None:
+async def test_sessions_of_other_people_are_not_visible() -> None:
     async with open_api_gateway({"keys": PEOPLE}) as gateway:
         _, session = await ask(gateway, [user("zanzibar")], key=ANNA)
         _, own = await ask(gateway, [user("mine")], key=BERT)
@@ -328,7 +328,7 @@ class CompressingAgents(ParrotAgents):
         return prepared._replace(compressor=ShortCompressor(record))  # type: ignore[arg-type]
 
 
-async def test_a_compression_moves_the_conversation_and_both_ids_go_on() -> None:
+async def test_after_a_compression_the_old_and_the_new_id_work() -> None:
     async with open_api_gateway(agents=CompressingAgents()) as gateway, gateway.http() as client:
         mine = await talk(gateway, "one", "two", "three")
         answer = await send(client, mine, "/compress the tea")
@@ -347,7 +347,7 @@ async def test_a_compression_moves_the_conversation_and_both_ids_go_on() -> None
         assert (await run(client, mine, "/skills"))["data"] == {"entries": [["brew", "makes tea"]]}
 
 
-async def test_a_server_that_ends_lets_a_compression_come_to_its_end() -> None:
+async def test_a_shutdown_waits_for_a_compression() -> None:
     async with open_api_gateway(agents=CompressingAgents(), drain_seconds=20.0) as gateway:
         mine = await talk(gateway, "one", "two", "three")
         async with gateway.http() as client:
@@ -362,7 +362,7 @@ async def test_a_server_that_ends_lets_a_compression_come_to_its_end() -> None:
         db.close()
 
 
-async def test_only_commands_that_work_count_as_messages() -> None:
+async def test_the_status_command_does_not_count_as_a_message() -> None:
     async with open_api_gateway(messages_per_minute=2) as gateway, gateway.http() as client:
         db: SessionDB = gateway.db
         principal = gateway.adapter._keys.find_person(f"Bearer {KEY}")

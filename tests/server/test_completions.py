@@ -52,7 +52,7 @@ async def test_the_sync_client_works_too() -> None:
         assert models == ["hermes"]
 
 
-async def test_a_stream_tells_the_answer_as_it_comes_and_what_it_took() -> None:
+async def test_a_stream_sends_the_answer_in_pieces_and_its_usage() -> None:
     async with open_api_gateway() as gateway, gateway.openai() as client:
         stream = await client.chat.completions.create(
             model="hermes",
@@ -71,13 +71,13 @@ async def test_a_stream_tells_the_answer_as_it_comes_and_what_it_took() -> None:
         assert chunks[-1].usage.completion_tokens == 3
 
 
-async def test_without_being_asked_a_stream_does_not_tell_what_it_took() -> None:
+async def test_a_stream_sends_its_usage_only_on_request() -> None:
     async with open_api_gateway() as gateway, gateway.openai() as client:
         stream = await client.chat.completions.create(model="hermes", messages=[user("hi")], stream=True)
         assert all(chunk.choices for chunk in [chunk async for chunk in stream])
 
 
-async def test_steps_on_the_way_are_one_answer_whole_and_streamed_and_stored() -> None:
+async def test_an_answer_of_several_steps_is_sent_and_stored_as_one() -> None:
     async with open_api_gateway() as gateway, gateway.openai() as client:
         messages = [user("use shout loud")]
         whole, session = await ask(gateway, messages)
@@ -118,7 +118,7 @@ async def test_the_instructions_of_a_program_are_in_the_prompt_and_can_be_change
         assert kept == answer  # a request that names a session without instructions keeps the existing ones
 
 
-async def test_pictures_reach_the_model_and_are_part_of_what_was_said() -> None:
+async def test_pictures_reach_the_model_and_are_part_of_the_history() -> None:
     async with open_api_gateway() as gateway:
         parts = [
             {"type": "text", "text": "look"},
@@ -165,7 +165,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_what_cannot_be_asked_is_refused_clearly_and_leaves_nothing() -> None:
+async def test_an_invalid_request_is_refused_and_stores_nothing() -> None:
     async with open_api_gateway() as gateway, gateway.http() as client:
         for body, why in REFUSED:
             answer = await client.post("/v1/chat/completions", json={"model": "hermes", **body})
@@ -176,7 +176,7 @@ async def test_what_cannot_be_asked_is_refused_clearly_and_leaves_nothing() -> N
         assert gateway.db.session_count() == 0
 
 
-async def test_a_body_that_is_no_json_or_too_large_is_refused() -> None:
+async def test_a_body_that_is_not_json_or_too_large_is_refused() -> None:
     async with open_api_gateway() as gateway, gateway.http() as client:
         for body in (b"{", b"[1]", b'"x"', b"\xff"):
             answer = await client.post("/v1/chat/completions", content=body)
@@ -187,7 +187,7 @@ async def test_a_body_that_is_no_json_or_too_large_is_refused() -> None:
         assert answer.json()["error"]["message"] == "the request is too large"
 
 
-async def test_what_the_model_refuses_has_a_status_and_one_line() -> None:
+async def test_an_error_of_the_model_has_a_status_and_one_line() -> None:
     async with open_api_gateway() as gateway, gateway.openai() as client:
         with pytest.raises(openai.APIStatusError) as caught:
             await client.chat.completions.create(model="hermes", messages=[user("fail")])
@@ -206,7 +206,7 @@ async def test_the_owner_of_the_machine_reads_why_the_model_fails() -> None:
             await client.chat.completions.create(model="hermes", messages=[user("fail")])
 
 
-async def test_a_mistake_of_ours_tells_nothing_of_itself() -> None:
+async def test_an_internal_error_reveals_nothing() -> None:
     async with open_api_gateway() as gateway, gateway.openai() as client:
         with pytest.raises(openai.InternalServerError) as caught:
             await client.chat.completions.create(model="hermes", messages=[user("break")])
@@ -214,7 +214,7 @@ async def test_a_mistake_of_ours_tells_nothing_of_itself() -> None:
         assert (await ask(gateway, [user("hello")]))[0] == "you said: hello"
 
 
-async def test_a_failure_in_the_middle_of_a_stream_is_told_in_it() -> None:
+async def test_a_failure_during_a_stream_is_sent_in_the_stream() -> None:
     async with open_api_gateway() as gateway, gateway.openai() as client:
         stream = await client.chat.completions.create(model="hermes", messages=[user("crack")], stream=True)
         collected: list[str | None] = []
@@ -257,7 +257,7 @@ async def test_a_question_that_got_no_answer_is_not_asked_twice() -> None:
         assert gateway.db.session_count() == 2
 
 
-async def test_too_much_at_once_is_told_when_to_come_back() -> None:
+async def test_a_rate_limit_says_when_to_retry() -> None:
     async with open_api_gateway(messages_per_minute=2) as gateway, gateway.http() as client:
         body = {"model": "hermes", "messages": [user("hi")]}
         for status in (200, 200, 429):
@@ -268,7 +268,7 @@ async def test_too_much_at_once_is_told_when_to_come_back() -> None:
         assert (await client.get("/v1/models")).status_code == 200
 
 
-async def test_the_wire_is_that_of_server_sent_events() -> None:
+async def test_a_stream_has_the_format_of_server_sent_events() -> None:
     async with open_api_gateway() as gateway, gateway.http() as client:
         body = {"model": "hermes", "messages": [user("hi")], "stream": True}
         answer = await client.post("/v1/chat/completions", json=body)

@@ -1,5 +1,6 @@
 """Which conversation a request continues: the one that it names, the one that it extends exactly, or a new
-one; with one key and with two."""
+one. Also tested with the keys of two people.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from tests.server.api_gateway import (
 
 
 async def talk(gateway: ApiGateway, *said: str, key: str = KEY) -> tuple[list[dict[str, Any]], str]:
-    """Hold a conversation in which each request contains the whole history, as programs do. Return (history,
+    """Hold a conversation as API clients do: each request contains the whole history. Return (history,
     session id)."""
     messages: list[dict[str, Any]] = []
     sessions = set()
@@ -52,7 +53,7 @@ async def test_a_request_that_extends_a_conversation_exactly_continues_it_also_a
         assert gateway.db.session_count() == 1
 
 
-async def test_anything_else_starts_a_session_that_begins_with_what_the_request_says() -> None:
+async def test_any_other_request_starts_a_session_with_its_history() -> None:
     async with open_api_gateway() as gateway:
         messages, session = await talk(gateway, "one", "two")
         changed = [
@@ -72,7 +73,7 @@ async def test_anything_else_starts_a_session_that_begins_with_what_the_request_
         assert await ask(gateway, [*messages, user("context")]) == ("6 messages", session)
 
 
-async def test_two_equal_conversations_are_both_gone_on_with() -> None:
+async def test_two_equal_conversations_are_both_continued() -> None:
     async with open_api_gateway() as gateway:
         messages, first = await talk(gateway, "hello")
         _, second = await talk(gateway, "hello")
@@ -94,7 +95,7 @@ async def test_two_requests_at_once_never_work_in_the_same_conversation() -> Non
             assert [row["content"] for row in rows] == [*(one["content"] for one in request), "0 1 "]
 
 
-async def test_a_named_session_in_which_a_request_works_is_told() -> None:
+async def test_a_named_session_in_use_is_refused() -> None:
     async with open_api_gateway() as gateway:
         _, session = await ask(gateway, [user("hello")], session="mine")
         slow = asyncio.create_task(ask(gateway, [user("slow 10")], session="mine"))
@@ -117,7 +118,7 @@ async def test_twenty_conversations_at_once() -> None:
             assert messages[-1]["content"].startswith(f"user: I am {number}|")
 
 
-async def test_a_name_or_an_id_goes_on_where_the_conversation_is() -> None:
+async def test_a_request_continues_a_conversation_by_name_or_id() -> None:
     async with open_api_gateway() as gateway:
         first, session = await ask(gateway, [user("one")], session="my notes")
         assert first == "you said: one"
@@ -132,19 +133,19 @@ async def test_a_name_or_an_id_goes_on_where_the_conversation_is() -> None:
         assert gateway.db.session_count() == 1
 
 
-async def test_what_was_said_in_a_named_session_can_be_extended_without_its_name() -> None:
+async def test_a_named_session_can_be_extended_without_its_name() -> None:
     async with open_api_gateway() as gateway:
         answer, session = await ask(gateway, [user("one")], session="x")
         assert (await ask(gateway, [user("one"), assistant(answer), user("two")]))[1] == session
 
 
-async def test_a_new_named_session_begins_with_what_the_request_says() -> None:
+async def test_a_new_named_session_begins_with_the_history_of_the_request() -> None:
     async with open_api_gateway() as gateway:
         answer, _ = await ask(gateway, [user("before"), assistant("indeed"), user("history")], session="new")
         assert answer == "user: before|assistant: indeed"
 
 
-async def test_an_id_of_before_a_compression_leads_to_where_the_conversation_goes_on() -> None:
+async def test_an_id_from_before_a_compression_continues_the_conversation() -> None:
     async with open_api_gateway() as gateway:
         messages, session = await talk(gateway, "one", "two")
         store = gateway.db.scoped(Principal("api-server", gateway.db.get_session(session)["user_id"]))  # type: ignore[index]
@@ -178,7 +179,7 @@ async def test_a_name_that_cannot_be_one_is_refused_and_can_smuggle_nothing_into
         assert (await ask(gateway, [user("hi")], session="x" * 200))[0] == "you said: hi"
 
 
-async def test_a_session_that_was_thrown_away_does_not_come_back_by_being_named_or_extended() -> None:
+async def test_a_session_in_the_trash_is_not_continued_by_name_or_history() -> None:
     async with open_api_gateway() as gateway, gateway.http() as client:
         answer, session = await ask(gateway, [user("one")], session="x")
         assert (await client.delete(f"/api/sessions/{session}")).json() == {"ok": True}
@@ -196,7 +197,7 @@ async def test_a_session_that_was_thrown_away_does_not_come_back_by_being_named_
         assert "hermes" not in response.json()
 
 
-async def test_a_conversation_that_was_rewound_is_extended_where_it_stands() -> None:
+async def test_a_rewound_conversation_is_extended_from_its_current_end() -> None:
     async with open_api_gateway() as gateway:
         messages, session = await talk(gateway, "one", "two")
         second = gateway.db.list_recent_user_messages(session, 1)[0]["id"]
@@ -207,7 +208,7 @@ async def test_a_conversation_that_was_rewound_is_extended_where_it_stands() -> 
         assert await ask(gateway, [*messages[:2], user("context")]) == ("4 messages", session)
 
 
-async def test_a_terminal_that_works_in_a_conversation_is_told_of_and_not_disturbed() -> None:
+async def test_a_conversation_in_use_by_a_terminal_is_not_changed() -> None:
     async with open_api_gateway() as gateway:
         messages, session = await talk(gateway, "one")
         code = (
@@ -233,7 +234,7 @@ async def test_a_terminal_that_works_in_a_conversation_is_told_of_and_not_distur
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_who_leaves_before_the_first_word_stops_the_tools_too(stream: bool) -> None:
+async def test_a_disconnect_before_the_first_word_stops_the_tools(stream: bool) -> None:
     async with open_api_gateway() as gateway:
         async with gateway.http(**{SESSION: "mine"}) as client:
             body = {"messages": [user("use shout wait")], "stream": stream}
@@ -251,7 +252,7 @@ async def test_who_leaves_before_the_first_word_stops_the_tools_too(stream: bool
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_who_leaves_stops_the_answer_and_what_happened_is_kept(stream: bool) -> None:
+async def test_a_disconnect_stops_the_answer_and_keeps_the_partial_text(stream: bool) -> None:
     async with open_api_gateway() as gateway:
         body = {"messages": [user("forever")], "stream": stream}
         async with gateway.http(**{SESSION: "mine"}) as client:
@@ -269,7 +270,7 @@ async def test_who_leaves_stops_the_answer_and_what_happened_is_kept(stream: boo
         assert rows[1]["finish_reason"] == "interrupted"
 
 
-async def test_the_end_of_the_gateway_stops_what_runs_and_keeps_it() -> None:
+async def test_a_shutdown_stops_a_running_answer_and_keeps_it() -> None:
     async with open_api_gateway(drain_seconds=0.2) as gateway:
         asking = asyncio.create_task(ask(gateway, [user("forever")]))
         await gateway.agents.model.has_spoken.wait()
@@ -280,7 +281,7 @@ async def test_the_end_of_the_gateway_stops_what_runs_and_keeps_it() -> None:
     db.close()
 
 
-async def test_what_runs_may_come_to_its_end_when_the_gateway_is_told_to_end() -> None:
+async def test_a_shutdown_lets_a_running_answer_finish() -> None:
     async with open_api_gateway(drain_seconds=20.0) as gateway:
         asking = asyncio.create_task(ask(gateway, [user("slow 5")]))
         while gateway.db.message_count() < 1:
@@ -288,7 +289,7 @@ async def test_what_runs_may_come_to_its_end_when_the_gateway_is_told_to_end() -
     assert (await asking)[0] == "0 1 2 3 4 "
 
 
-async def test_a_kill_in_the_middle_of_an_answer_loses_nothing_that_was_said() -> None:
+async def test_a_kill_during_an_answer_loses_no_message() -> None:
     gateway = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -323,7 +324,7 @@ async def test_a_kill_in_the_middle_of_an_answer_loses_nothing_that_was_said() -
 # ---------------------------------------------------------------- two people
 
 
-async def test_nothing_of_one_key_can_be_had_with_another() -> None:
+async def test_a_key_gives_no_access_to_sessions_of_another() -> None:
     canary = "zanzibar"
     async with open_api_gateway({"keys": PEOPLE}) as gateway:
         messages, session = await talk(gateway, f"the word is {canary}", "keep it", key=ANNA)
@@ -335,7 +336,7 @@ async def test_nothing_of_one_key_can_be_had_with_another() -> None:
             assert other != session
             collected.append(answer)
         answer, other = await ask(gateway, [*messages, user("context")], key=BERT)
-        # Bert's own text, in a session of his own.
+        # Bert's own text, in his own session
         assert (answer, other != session) == ("6 messages", True)
         async with gateway.http(BERT) as bert, gateway.http(ANNA) as anna:
             for path in ("", "/messages", "/latest-descendant"):
@@ -347,7 +348,7 @@ async def test_nothing_of_one_key_can_be_had_with_another() -> None:
             listed = (await bert.get("/api/sessions", params={"limit": 100})).json()
             assert session not in [one["id"] for one in listed["sessions"]]
             assert listed["total"] == 5
-            await bert.delete(f"/api/sessions/{other}")  # he wrote the word there himself
+            await bert.delete(f"/api/sessions/{other}")  # Bert wrote the word there himself
             found = (await bert.get("/api/sessions/search", params={"q": canary})).json()
             assert found == {"results": []}
             assert (await anna.get("/api/sessions/search", params={"q": canary})).json()["results"]
@@ -363,7 +364,7 @@ async def test_nothing_of_one_key_can_be_had_with_another() -> None:
         assert (await ask(gateway, [*messages, user("context")], key=ANNA)) == ("6 messages", session)
 
 
-async def test_whose_machine_it_is_has_to_be_said() -> None:
+async def test_only_a_configured_owner_may_use_the_machine() -> None:
     async with open_api_gateway({"keys": PEOPLE}, owners=["anna"]) as gateway:
         for key in (ANNA, BERT, KEY):
             await ask(gateway, [user("hi")], key=key)

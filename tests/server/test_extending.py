@@ -1,5 +1,6 @@
-"""Random requests, compared with a list of all conversations: which conversation is continued, and what is
-stored."""
+"""Sends random requests. Checks which conversation each request continues and what is stored, against a list
+of all conversations.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ def gateway_in_a_thread() -> Iterator[ApiGateway]:
         thread.join()
 
 
-def test_a_request_goes_on_with_what_it_exactly_extends_and_with_nothing_else() -> None:
+def test_a_request_continues_exactly_the_conversation_that_it_extends() -> None:
     with gateway_in_a_thread() as gateway, httpx2.Client(base_url=gateway.address, trust_env=False) as client:
 
         def ask(key: str, messages: list[dict[str, Any]], session: str | None) -> tuple[str, str]:
@@ -138,7 +139,7 @@ def _request(
 
 
 def _take_in(mine: list[Held], named: Held | None, request: list[Any], told: str, session: str) -> None:
-    """Check which conversation a request continued, and add the request and its answer to the list of
+    """Check which conversation a request continued. Add the request and its answer to the list of
     conversations."""
     before, known = request[:-1], {one.session: one for one in mine}
     alike = [named] if named else [one for one in mine if before and one.messages == before]
@@ -179,7 +180,7 @@ def test_marks_are_those_that_were_put_last_also_after_a_restart(
             assert known.find(one) == [name for name in reversed(oracle) if oracle[name] == one]
 
 
-def test_a_line_that_was_cut_off_costs_nothing_else(tmp_path: Path) -> None:
+def test_a_truncated_line_does_not_affect_others(tmp_path: Path) -> None:
     file = tmp_path / "known.jsonl"
     known = HistoryIndex(file)
     known.put("one", "a")
@@ -238,7 +239,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_what_a_client_is_given_is_what_the_store_tells(steps: list[tuple[list[str], list[str]]]) -> None:
+def test_a_client_receives_the_stored_answer(steps: list[tuple[list[str], list[str]]]) -> None:
     answer, visible = Answer(), ""
     rows: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
     for number, (lost, kept) in enumerate(steps):
@@ -253,7 +254,7 @@ def test_what_a_client_is_given_is_what_the_store_tells(steps: list[tuple[list[s
         assert visible == answer.whole_text
 
 
-def test_what_could_not_be_stored_is_told_beside_the_answer() -> None:
+def test_an_answer_that_could_not_be_stored_has_a_note() -> None:
     answer = Answer()
     for event in (Stored(7, "user"), TextDelta("yes"), NotStored("assistant", "the disk is full", True)):
         answer.add(event)

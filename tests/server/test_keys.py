@@ -1,4 +1,4 @@
-"""The keys of `hermes gateway keys`: they work, are limited, expire and are revoked while the gateway runs."""
+"""The keys of `hermes gateway keys` work, are limited, expire and are revoked while the gateway runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(*words: str) -> int:
 
 
 def add(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """Make a key on the command line and return it."""
+    """Create a key on the command line and return it."""
     capsys.readouterr()
     assert run("add", *words) == 0
     return capsys.readouterr().out.strip()
@@ -67,7 +67,7 @@ async def test_a_new_key_of_the_same_name_keeps_the_sessions_and_ends_the_old_ke
         assert KeyFile(gateway_folder()).find_limits("anna").cost_per_day == 3
 
 
-async def test_a_revoked_key_stops_working_at_once_and_its_name_is_not_given_away(
+async def test_a_revoked_key_stops_working_at_once_and_its_name_stays_reserved(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with open_api_gateway() as gateway:
@@ -144,7 +144,8 @@ async def test_a_key_that_has_used_its_budget_is_refused_until_the_period_ends(
         for number in range(2):  # each answer costs a cent and five tokens or more
             _, session = await ask(gateway, [user(f"number {number}")], key=key)
             store = gateway.db.scoped(Principal("api-server", "anna"))
-            await asyncio.to_thread(store.trash_session, session)  # what was spent stays spent
+            # deleting a session does not reduce the amount spent
+            await asyncio.to_thread(store.trash_session, session)
         sessions = gateway.db.session_count()
         with pytest.raises(openai.RateLimitError) as refused:
             await ask(gateway, [user("one more")], key=key)
@@ -226,7 +227,7 @@ def test_a_key_alone_enables_the_api_server(tmp_path: Path, capsys: pytest.Captu
         ApiServer(settings, tmp_path)
 
 
-async def test_a_file_that_another_program_changed_gives_nobody_a_key(
+async def test_a_key_file_that_another_program_changed_is_not_used(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_api_gateway() as gateway:
@@ -261,7 +262,9 @@ async def test_a_file_that_another_program_changed_gives_nobody_a_key(
         (["revoke", "x"], 1),
     ],
 )
-def test_bad_input_is_one_line(words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_refused_in_one_line(
+    words: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     try:
         ended = run(*words)
     except SystemExit as problem:

@@ -1,4 +1,6 @@
-"""Limits per key. A key that reaches its limit does not affect other keys. Strangers are refused."""
+"""Limits of each key. A key that reaches its limit does not affect other keys. Requests without a valid key
+are refused.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ ROUTES = [
 ]
 
 
-async def test_a_key_has_so_many_requests_open_and_another_key_is_not_concerned() -> None:
+async def test_a_key_has_a_limit_of_open_requests_which_does_not_affect_other_keys() -> None:
     async with (
         open_api_gateway({**TWO, "concurrent_requests": 2}) as gateway,
         gateway.http(ANNA) as anna,
@@ -84,7 +86,7 @@ async def test_a_key_has_so_many_requests_open_and_another_key_is_not_concerned(
                 await asyncio.sleep(0)
 
 
-async def test_a_key_has_so_many_requests_in_a_minute_whatever_they_are() -> None:
+async def test_a_key_has_a_limit_of_requests_per_minute() -> None:
     async with (
         open_api_gateway({**TWO, "requests_per_minute": 3}) as gateway,
         gateway.http(ANNA) as anna,
@@ -100,7 +102,7 @@ async def test_a_key_has_so_many_requests_in_a_minute_whatever_they_are() -> Non
 async def test_a_blocked_person_is_refused_everywhere_until_they_are_unblocked() -> None:
     async with open_api_gateway(TWO) as gateway, gateway.http(ANNA) as anna, gateway.http(BERT) as bert:
         assert (await anna.get("/api/sessions")).status_code == 200
-        Pairings(gateway_folder()).block("api-server", "anna")  # another process does it
+        Pairings(gateway_folder()).block("api-server", "anna")  # another process blocks the person
         for method, path in (("GET", "/api/sessions"), ("POST", "/v1/chat/completions")):
             answer = await anna.request(
                 method, path, json=asking(user("hello")) if method == "POST" else None
@@ -111,7 +113,7 @@ async def test_a_blocked_person_is_refused_everywhere_until_they_are_unblocked()
         assert (await anna.get("/api/sessions")).status_code == 200
 
 
-async def test_a_search_has_so_many_words() -> None:
+async def test_a_search_has_a_limit_of_words() -> None:
     async with open_api_gateway() as gateway, gateway.http() as client:
 
         async def search(query: str) -> httpx2.Response:
@@ -120,7 +122,7 @@ async def test_a_search_has_so_many_words() -> None:
         assert (await search(" OR ".join(["word"] * 64))).status_code == 200
         for query in (
             "word " * 65,
-            "-".join("a" * 65),  # one word to people, many terms to the index
+            "-".join("a" * 65),  # a single word for a person, but many terms for the index
             "日" * 65,
             " OR ".join(["word"] * 1000),
             "x" * 2001,
@@ -134,7 +136,7 @@ async def test_a_search_has_so_many_words() -> None:
         assert answer.json()["error"]["message"] == "q has more than 2 words"
 
 
-async def test_a_request_has_so_many_messages() -> None:
+async def test_a_request_has_a_limit_of_messages() -> None:
     async with open_api_gateway({"most_messages": 3}) as gateway, gateway.http() as client:
         for path, name in (("/v1/chat/completions", "messages"), ("/v1/responses", "input")):
             for count, status in ((3, 200), (4, 413)):
@@ -177,7 +179,7 @@ async def test_answers_that_wait_for_a_reader_count_as_memory_of_the_key() -> No
             for _ in range(20):
                 store.append_message(found[name], "assistant", "y" * 500_000)
         path = f"/api/sessions/{found['anna']}/messages"
-        async with anna.stream("GET", path) as first:  # 10 MB, of which nothing was read yet
+        async with anna.stream("GET", path) as first:  # 10 MB, and the client has read nothing yet
             assert first.status_code == 200
             assert (await anna.get(path)).status_code == 503
             answer = await bert.get(f"/api/sessions/{found['bert']}/messages")
@@ -209,7 +211,7 @@ async def _raw(gateway: ApiGateway, sent: bytes) -> tuple[bytes, dict[str, Any]]
     return head, json.loads(body)
 
 
-async def test_of_a_request_without_the_key_the_body_is_not_read() -> None:
+async def test_the_body_of_a_request_without_a_key_is_not_read() -> None:
     async with open_api_gateway() as gateway:
         for key in ("", "Authorization: Bearer nonsense\r\n", f"Authorization: Basic {KEY}\r\n"):
             for path in ("/v1/chat/completions", "/v1/responses", "/nothing"):
@@ -219,7 +221,7 @@ async def test_of_a_request_without_the_key_the_body_is_not_read() -> None:
                 assert body["error"]["code"] == "invalid_api_key"
 
 
-async def test_whoever_guesses_keys_is_told_to_stop_and_the_right_key_still_counts() -> None:
+async def test_wrong_keys_are_limited_and_the_right_key_still_works() -> None:
     async with open_api_gateway(wrong_keys_per_minute=3) as gateway:
         async with gateway.http("not the key of anybody") as stranger:
             for _ in range(3):
@@ -231,7 +233,7 @@ async def test_whoever_guesses_keys_is_told_to_stop_and_the_right_key_still_coun
             assert (await client.get("/v1/models")).status_code == 200
 
 
-async def test_what_is_not_http_is_refused_in_the_usual_shape() -> None:
+async def test_data_that_is_not_http_is_refused_in_the_usual_format() -> None:
     async with open_api_gateway() as gateway:
         for sent in (b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 40_000):
             head, body = await _raw(gateway, sent)
@@ -239,7 +241,7 @@ async def test_what_is_not_http_is_refused_in_the_usual_shape() -> None:
             assert set(body["error"]) == SHAPE
 
 
-async def test_more_connections_than_there_are_is_told_in_the_usual_shape() -> None:
+async def test_too_many_connections_are_refused_in_the_usual_format() -> None:
     async with (
         open_api_gateway(connections_per_address=2) as gateway,
         gateway.http() as client,
@@ -261,7 +263,7 @@ def test_an_error_names_no_folder_and_no_secret() -> None:
     "name", ["requests_per_minute", "concurrent_requests", "most_messages", "search_words"]
 )
 @pytest.mark.parametrize("value", [0, "many", -1, 1.5, "9" * 20])
-def test_a_limit_that_makes_no_sense_does_not_start(name: str, value: object, tmp_path: Path) -> None:
+def test_an_invalid_limit_prevents_the_start(name: str, value: object, tmp_path: Path) -> None:
     with pytest.raises(
         Misconfigured, match=rf"^platforms.api-server.{name} must be a whole number from 1 to "
     ):
@@ -331,5 +333,5 @@ async def test_more_answers_at_once_than_allowed_are_refused_and_everything_else
         assert refused.headers["retry-after"] == "1"
         assert gateway.db.session_count() == 2
         for path in ("/api/sessions", "/api/sessions/search?q=hello", "/v1/models"):
-            async with asyncio.timeout(10):  # the store does not wait for turns
+            async with asyncio.timeout(10):  # requests that need only the store do not wait for turns
                 assert (await bert.get(path)).status_code == 200

@@ -1,4 +1,6 @@
-"""Pictures by URL: fetched by the server, from public addresses only, and stored as data."""
+"""The server fetches pictures that a request names by URL. It fetches from public addresses only and stores
+the pictures as data.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ async def _refused(gateway: ApiGateway, url: str) -> str:
     return str(answer.json()["error"]["message"])
 
 
-async def test_a_picture_is_kept_as_data_and_the_conversation_goes_on_with_its_address() -> None:
+async def test_a_picture_is_stored_as_data_and_its_url_extends_the_conversation() -> None:
     async with pictures() as (server, there, gateway):
         answer, session = await ask(gateway, [showing(f"{there}/x.png")])
         assert answer == "1 pictures"
@@ -66,7 +68,7 @@ async def test_each_key_has_its_own_pictures() -> None:
     assert len(server.asked) == 2
 
 
-async def test_nobody_can_make_us_or_the_model_reach_this_machine() -> None:
+async def test_addresses_of_this_machine_are_not_fetched() -> None:
     async with listening() as private, open_api_gateway() as gateway:
         port = private.port
         lines = {
@@ -96,7 +98,7 @@ async def test_nobody_can_make_us_or_the_model_reach_this_machine() -> None:
         assert gateway.db.session_count() == 0
 
 
-async def test_a_redirect_leads_nowhere_that_the_address_itself_could_not() -> None:
+async def test_a_redirect_to_a_private_address_is_refused() -> None:
     async with listening() as private, pictures() as (server, there, gateway):
         for server.elsewhere in (
             f"http://127.0.0.1:{private.port}/x.png",
@@ -110,7 +112,7 @@ async def test_a_redirect_leads_nowhere_that_the_address_itself_could_not() -> N
         assert (await ask(gateway, [showing(f"{there}/moved")]))[0] == "1 pictures"
 
 
-async def test_what_is_no_picture_or_too_large_is_refused() -> None:
+async def test_a_file_that_is_not_a_picture_or_too_large_is_refused() -> None:
     async with pictures(largest_attachment_mb=0.01) as (server, there, gateway):
         for path in ("page.png", "packed.png", "missing"):
             await _refused(gateway, f"{there}/{path}")
@@ -118,14 +120,14 @@ async def test_what_is_no_picture_or_too_large_is_refused() -> None:
         assert "at most 0.01 MB" in await _refused(gateway, f"{there}/x.png")
 
 
-async def test_there_are_not_too_many_in_one_request() -> None:
+async def test_a_request_has_a_limit_of_pictures() -> None:
     async with pictures() as (server, there, gateway), gateway.http() as client:
         messages = [showing(f"{there}/{number}.png") for number in range(17)]
         answer = await client.post("/v1/chat/completions", json={"model": "hermes", "messages": messages})
         assert (answer.status_code, server.asked) == (400, [])
 
 
-async def test_a_name_is_resolved_once_and_the_connection_goes_to_what_was_checked() -> None:
+async def test_a_name_is_resolved_once_and_the_checked_address_is_used() -> None:
     """If the name were resolved again for the connection, it could resolve to a public address for the check
     and to a private one for the connection."""
     answers = [["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"], ["127.0.0.1"]]
@@ -197,7 +199,7 @@ def test_a_picture_is_known_by_its_bytes() -> None:
         assert detect_picture_type(other) is None
 
 
-def test_a_host_that_is_none_is_one_clear_line() -> None:
+def test_an_invalid_host_is_reported_in_one_line() -> None:
     with pytest.raises(
         Misconfigured, match=r"^platforms.api-server.picture_hosts: 'https://x/y' is not a host"
     ):

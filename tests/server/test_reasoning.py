@@ -55,7 +55,7 @@ async def test_a_response_that_was_cut_short_is_incomplete() -> None:
         assert whole.status == "completed"
 
 
-def test_reasoning_that_only_ends_is_taken_back_from_the_answer() -> None:
+def test_reasoning_without_an_opening_tag_is_removed_from_the_answer() -> None:
     answer = Answer()
     events: list[Event] = [TextDelta("a plan"), Recast("a plan\n"), TextDelta("yes")]
     heard = stream_to_client(answer, events)

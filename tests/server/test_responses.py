@@ -1,4 +1,6 @@
-"""The responses interface with the real client: created, streamed, continued, retrieved, deleted."""
+"""The responses interface with the real client. Responses are created, streamed, continued, retrieved and
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ async def test_a_response_has_everything_a_client_looks_for() -> None:
         assert again.output[0].id == made.output[0].id
 
 
-async def test_responses_follow_each_other_and_a_restart() -> None:
+async def test_responses_continue_each_other_also_after_a_restart() -> None:
     async with open_api_gateway() as gateway, gateway.openai() as client:
         first = await client.responses.create(model="hermes", input="one")
         second = await client.responses.create(model="hermes", input="two", previous_response_id=first.id)
@@ -41,7 +43,7 @@ async def test_responses_follow_each_other_and_a_restart() -> None:
         assert gateway.db.session_count() == 1
 
 
-async def test_going_on_from_an_earlier_response_is_a_branch() -> None:
+async def test_continuing_an_earlier_response_creates_a_branch() -> None:
     async with open_api_gateway() as gateway, gateway.openai() as client:
         first = await client.responses.create(model="hermes", input="one")
         second = await client.responses.create(model="hermes", input="two", previous_response_id=first.id)
@@ -150,18 +152,18 @@ async def test_input_can_be_a_list_of_items_with_pictures() -> None:
         assert answer.output_text == "6 messages"
 
 
-async def test_several_messages_at_once_after_a_response_are_all_said() -> None:
+async def test_several_messages_after_a_response_are_all_stored() -> None:
     async with open_api_gateway() as gateway, gateway.openai() as client:
         first = await client.responses.create(model="hermes", input="one")
         items = [user("one"), assistant("you said: one"), user("history")]
         text = "user: one|assistant: you said: one|user: one|assistant: you said: one"
-        for _ in range(2):  # the second time in a branch
+        for _ in range(2):  # the second request continues in a branch
             made = await client.responses.create(model="hermes", input=items, previous_response_id=first.id)
             assert made.output_text == text
         assert gateway.db.session_count() == 2
 
 
-async def test_what_is_not_to_be_stored_is_in_no_list_and_cannot_be_gone_on_from() -> None:
+async def test_a_response_that_is_not_stored_is_not_listed_and_cannot_be_continued() -> None:
     async with open_api_gateway() as gateway, gateway.openai() as client, gateway.http() as http:
         made = await client.responses.create(model="hermes", input="a secret", store=False)
         assert made.output_text == "you said: a secret"
@@ -221,7 +223,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_what_cannot_be_asked_is_refused() -> None:
+async def test_an_invalid_request_is_refused() -> None:
     async with open_api_gateway() as gateway, gateway.http() as client:
         for body, why in REFUSED:
             answer = await client.post("/v1/responses", json=body)

@@ -1,5 +1,6 @@
-"""A client sends a request again: after a crash, after it left, with and without an `Idempotency-Key`. The
-message is stored once, in one session."""
+"""A client sends a request again: after a crash or after it disconnected, with and without an
+`Idempotency-Key`. The message is stored once, in one session.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ async def complete(
 
 
 async def die_while_asked(address: str, process: Any, messages: list[Any], headers: dict[str, str]) -> None:
-    """Send a request to a process and kill it when the message is stored."""
+    """Send a request to a process. Kill the process when the message is stored."""
     client = AsyncOpenAI(base_url=f"{address}/v1", api_key=KEY, max_retries=0)
     db = SessionDB()
     before = db.message_count()
@@ -157,7 +158,7 @@ async def test_after_a_sent_answer_the_same_words_begin_another_conversation() -
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_who_left_and_asks_again_gets_an_answer_to_the_same_message(stream: bool) -> None:
+async def test_a_retry_after_a_disconnect_answers_the_same_message(stream: bool) -> None:
     async with open_api_gateway() as gateway:
         async with gateway.http() as client:
             body = {"messages": [user("forever")], "stream": stream}
@@ -195,7 +196,7 @@ async def test_a_request_with_a_key_is_answered_once_also_after_a_restart() -> N
         assert gateway.db.session_count() == 2
 
 
-async def test_the_answer_of_a_key_is_known_even_if_the_conversation_has_gone_on() -> None:
+async def test_an_idempotency_key_returns_its_answer_after_later_messages() -> None:
     async with open_api_gateway() as gateway, gateway.openai() as client:
         answer = await complete(client, [user("one")], KEYED)
         await complete(client, [user("one"), assistant(answer), user("two")], {})
@@ -262,7 +263,7 @@ async def test_a_failed_request_leaves_no_empty_session() -> None:
         assert gateway.db.list_trash() == []
 
 
-async def test_a_start_removes_what_a_kill_left_without_messages() -> None:
+async def test_a_start_removes_empty_sessions_of_a_killed_process() -> None:
     db = SessionDB()
     store = db.scoped(Principal("api-server", "anna"))
     empty, used, hidden = (store.create_session() for _ in range(3))

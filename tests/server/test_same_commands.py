@@ -42,7 +42,7 @@ class CompressingAgents(ParrotAgents):
 @example(steps=[SAY, "/undo", SAY, "/undo", "/redo"])
 @example(steps=["/new Rome", "/undo", SAY, "/new Rome", SAY, "/resume Rome", SAY])
 @example(steps=[SAY, "/branch Naples", "/undo 2", SAY, "/undo", "/redo", "/compress", SAY, "/retry", "/redo"])
-async def test_the_api_stores_what_the_terminal_stores(steps: list[str]) -> None:
+async def test_the_api_and_the_terminal_store_the_same(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, HERMES_HOME=folder):
         (Path(folder) / "config.yaml").write_text(NO_QUESTIONS)
         async with open_api_gateway({"requests_per_minute": 100_000}, CompressingAgents()) as gateway:
@@ -52,15 +52,15 @@ async def test_the_api_stores_what_the_terminal_stores(steps: list[str]) -> None
 
 
 async def compare(steps: list[str], gateway: ApiGateway, person: Person) -> None:
-    """Run the steps in the terminal and over the API, and compare the stored conversations after each step.
+    """Run the steps in the terminal and over the API. Compare the stored conversations after each step.
 
-    The first step must be a message: before it, an API client has no session that it could name.
+    The first step must be a message. Before it, an API client has no session that it could name.
     """
     terminal, session = person.terminal, "mine"
     async with gateway.http() as client:
         for number, step in enumerate(steps):
-            # The API stores a title immediately; the terminal stores it with the first message. A
-            # conversation that is left before its first message therefore differs.
+            # The API stores a title immediately, and the terminal stores it with the first message. A
+            # conversation that is left before its first message therefore differs between them.
             if step.startswith("/resume") and terminal.conversation.queued_title is not None:
                 continue
             typed = f"m{number}" if step == SAY else step
@@ -79,6 +79,6 @@ async def compare(steps: list[str], gateway: ApiGateway, person: Person) -> None
 
 
 def list_contents(state: StoredState) -> list[StoredConversation]:
-    """Return the conversations without the fields that say whether and why they ended. The surfaces differ in
-    this, because an API client can continue any session."""
+    """Return the conversations without the fields that say whether and why they ended. These fields differ
+    between the surfaces, because an API client can continue any session."""
     return [conversation._replace(is_ended=False, end_reason=None) for conversation in state.conversations]

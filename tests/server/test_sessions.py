@@ -49,7 +49,7 @@ async def test_sessions_are_listed_read_and_searched() -> None:
         assert where == {"requested_session_id": made[1], "session_id": made[1], "changed": False}
 
 
-async def test_a_search_finds_beginnings_of_words_and_tells_each_session_once() -> None:
+async def test_a_search_finds_beginnings_of_words_and_returns_each_session_once() -> None:
     async with open_api_gateway() as gateway, gateway.http() as client:
         _, apples = await ask(gateway, [user("talk of apples")])
         _, pears = await ask(gateway, [user("talk of pears")])
@@ -79,7 +79,7 @@ async def test_a_session_goes_to_the_trash() -> None:
         assert [row["id"] for row in gateway.db.list_trash()] == [session]
 
 
-async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() -> None:
+async def test_a_conversation_trashed_during_an_answer_continues_in_another() -> None:
     async with open_api_gateway() as gateway:
         _, old = await ask(gateway, [user("first")], session="mine")
         async with gateway.openai() as client:
@@ -98,7 +98,7 @@ async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() 
         assert answer == "user: slow 3|assistant: 0 1 2"
 
 
-async def test_what_is_no_number_is_refused() -> None:
+async def test_an_invalid_number_is_refused() -> None:
     async with open_api_gateway() as gateway, gateway.http() as client:
         for query in ("limit=x", "limit=-1", "offset=1.5", "limit=501", "offset=9999999999"):
             answer = await client.get(f"/api/sessions?{query}")
@@ -151,7 +151,7 @@ async def test_nothing_is_answered_without_the_key() -> None:
         assert gateway.db.session_count() == 0
 
 
-async def test_what_is_not_there_is_told_in_the_usual_shape() -> None:
+async def test_an_unknown_path_is_refused_in_the_usual_format() -> None:
     async with open_api_gateway() as gateway, gateway.http() as client:
         for method, path, status in (("GET", "/nothing", 404), ("PUT", "/v1/models", 405)):
             answer = await client.request(method, path)
@@ -210,7 +210,7 @@ async def test_the_key_is_in_no_log_and_no_session(caplog: pytest.LogCaptureFixt
         ({"key": KEY, "cors_origins": 7}, "must be addresses of pages, in a list"),
     ],
 )
-def test_what_would_not_be_safe_does_not_start(more: dict[str, Any], why: str, tmp_path: Path) -> None:
+def test_an_unsafe_setting_prevents_the_start(more: dict[str, Any], why: str, tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match=why):
         ApiServer(PlatformSettings("api-server", more=more), tmp_path)
 
@@ -223,7 +223,7 @@ async def test_a_key_can_be_named_by_its_variable(monkeypatch: pytest.MonkeyPatc
                 assert (await client.get("/v1/models")).status_code == status
 
 
-async def test_it_is_an_adapter_to_which_nothing_can_be_delivered(tmp_path: Path) -> None:
+async def test_nothing_can_be_delivered_to_the_api_server(tmp_path: Path) -> None:
     server: Adapter = ApiServer(PlatformSettings("api-server", more={"key": KEY}), tmp_path)
     assert load_adapter("api-server") is ApiServer
     assert isinstance(server, ConversationAdapter)

@@ -1,4 +1,4 @@
-"""The installed agent over the API, with a local model server."""
+"""The standard agent over the API, with a local model server."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_the_owner_has_the_tools_that_reach_the_machine(model_server: Mode
         assert {"terminal", "read_file"} <= names
 
 
-async def test_an_owner_behind_the_api_cannot_be_asked_and_the_model_is_told(
+async def test_an_action_that_needs_approval_is_refused_over_the_api(
     model_server: ModelServer,
 ) -> None:
     kept = Path.home() / "kept"
@@ -65,7 +65,7 @@ async def test_an_owner_behind_the_api_cannot_be_asked_and_the_model_is_told(
     assert kept.is_dir()
 
 
-async def test_a_model_that_refuses_is_told_with_its_status(model_server: ModelServer) -> None:
+async def test_a_refusal_of_the_model_server_has_a_status(model_server: ModelServer) -> None:
     model_server.will(refuses(401, "wrong key"), says("now"))
     async with (
         open_api_gateway(agents=StandardAgentProvider(StandardFactory())) as gateway,

@@ -1,4 +1,4 @@
-"""Threads are shared between keys: no key waits for requests of another."""
+"""Keys share the worker threads fairly. No key waits for the requests of another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def test_a_key_with_much_to_do_leaves_threads_for_others() -> None:
     workers.close()
 
 
-async def test_what_waits_is_begun_in_turn_one_of_each_key() -> None:
+async def test_waiting_requests_start_in_turn_one_of_each_key() -> None:
     workers, go_on = Workers(threads=1), Event()
     begun: list[str] = []
     first = asyncio.create_task(workers.run("a", go_on.wait))
@@ -34,7 +34,7 @@ async def test_what_waits_is_begun_in_turn_one_of_each_key() -> None:
     workers.close()
 
 
-async def test_whoever_leaves_takes_no_thread_with_them() -> None:
+async def test_a_cancelled_request_does_not_occupy_a_thread() -> None:
     workers, go_on = Workers(threads=1), Event()
     running = asyncio.create_task(workers.run("a", go_on.wait))
     await asyncio.sleep(0)

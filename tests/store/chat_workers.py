@@ -19,8 +19,8 @@ def say_under_lease(session: str, text: str, epoch: int) -> int:
 
 
 def accept_until_killed(path: str, key: str, first: int, last: int) -> None:
-    """Accept the messages from `first` to `last` - 1, like a platform that delivers each message again until
-    it is acknowledged."""
+    """Accept the messages from `first` to `last` - 1, as from a platform that delivers each message again
+    until it is acknowledged."""
     with SessionDB(path) as db:
         say(ready=True)
         for number in range(first, last):

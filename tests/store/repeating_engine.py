@@ -1,4 +1,4 @@
-"""An engine that runs every write twice, as a retry does if the result of a commit is unknown."""
+"""An engine that runs every write twice. A retry does the same if the result of a commit is unknown."""
 
 from __future__ import annotations
 

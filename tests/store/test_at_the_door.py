@@ -1,5 +1,6 @@
-"""An invalid argument either causes one clear error and loses no data, or is converted to the nearest valid
-value."""
+"""An invalid argument raises one clear error and loses no data, or it is converted to the nearest valid
+value.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ HUGE = 10**400
 
 
 @pytest.mark.parametrize("path", [5, "a\0b", b"a\0b", object()])
-def test_a_path_that_is_none(path: Any) -> None:
+def test_an_invalid_path(path: Any) -> None:
     with pytest.raises(errors.InvalidArgument, match="db_path must be a path"):
         SessionDB(path)
 
@@ -52,7 +53,7 @@ NONSENSE: dict[str, Callable[[SessionDB], object]] = {
 
 
 @pytest.mark.parametrize("case", NONSENSE)
-def test_nonsense_is_one_error_and_changes_nothing(db: SessionDB, case: str) -> None:
+def test_an_invalid_argument_is_one_error_and_changes_nothing(db: SessionDB, case: str) -> None:
     db.create_session("a", "cli")
     db.append_message("a", "user", "kept")
     with pytest.raises(errors.InvalidArgument) as caught:
@@ -62,7 +63,7 @@ def test_nonsense_is_one_error_and_changes_nothing(db: SessionDB, case: str) -> 
     assert db.session_count() == 1
 
 
-def test_so_many_days_that_nothing_is_older(db: SessionDB) -> None:
+def test_a_very_large_number_of_days_prunes_nothing(db: SessionDB) -> None:
     db.create_session("a", "cli", started_at=1.0)
     db.end_session("a", "done")
     assert db.prune_sessions(HUGE) == 0
@@ -70,12 +71,12 @@ def test_so_many_days_that_nothing_is_older(db: SessionDB) -> None:
     assert db.session_count() == 1
 
 
-def test_maintenance_that_was_asked_for_wrongly_has_not_run(db: SessionDB) -> None:
+def test_maintenance_with_invalid_arguments_does_not_run(db: SessionDB) -> None:
     assert "retention_days" in db.maybe_auto_prune_and_vacuum(retention_days=float("nan"))["error"]
     assert db.maybe_auto_prune_and_vacuum()["skipped"] is False
 
 
-def test_what_json_cannot_say_is_said_by_its_text_and_the_rest_stays(db: SessionDB) -> None:
+def test_values_that_json_cannot_represent_are_stored_as_text(db: SessionDB) -> None:
     db.create_session("a", "cli", model_config={"place": Path("/x"), "size": 1})
     db.append_message("a", "assistant", None, tool_calls=[{"id": "c", "at": Path("/x")}])
     session = db.get_session("a")
@@ -85,14 +86,14 @@ def test_what_json_cannot_say_is_said_by_its_text_and_the_rest_stays(db: Session
 
 
 @pytest.mark.parametrize("said", [5, 5.5, True, 2**70])
-def test_a_number_is_said_and_previewed_alike(db: SessionDB, said: Any) -> None:
+def test_a_number_is_stored_and_previewed_in_the_same_form(db: SessionDB, said: Any) -> None:
     db.create_session("a", "cli")
     db.append_message("a", "user", said)
     assert db.list_sessions_rich()[0]["preview"] == db.get_messages("a")[0]["content"] == str(said)
     assert db.verify().ok
 
 
-def test_an_id_is_its_letters_also_where_a_pattern_would_end(db: SessionDB) -> None:
+def test_an_id_is_not_a_pattern(db: SessionDB) -> None:
     for name in ("abc", "L" * 1500):
         db.create_session(name, "cli")
     assert db.resolve_session_id("abc\0zzz") is None
@@ -108,7 +109,7 @@ def test_a_source_may_have_any_name(db: SessionDB) -> None:
 
 
 @pytest.mark.parametrize("asked", ["api_server", "api-server"])
-def test_a_source_that_another_program_spells_otherwise_is_the_same(db: SessionDB, asked: str) -> None:
+def test_a_source_in_another_spelling_is_the_same(db: SessionDB, asked: str) -> None:
     change_rows(db, "INSERT INTO sessions (id, source, started_at) VALUES ('api-1', 'api_server', 1.0)")
     change_rows(
         db,

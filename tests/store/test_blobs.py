@@ -1,5 +1,4 @@
-"""A large attachment is stored once, as bytes, for as long as a message refers to it. It is read back
-unchanged."""
+"""A large attachment is stored once, as bytes, as long as a message refers to it. It is read back unchanged."""
 
 from __future__ import annotations
 
@@ -80,7 +79,7 @@ def a(db: SessionDB) -> SessionDB:
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
-    """Open one store for all examples of a property."""
+    """Open one store for all examples of a property test."""
     with SessionDB(tmp_path_factory.mktemp("shelf") / "state.db", durability="normal") as store:
         yield store
         assert store.verify().ok
@@ -146,12 +145,12 @@ def test_the_text_beside_a_picture_stays_where_other_programs_look_for_it(a: Ses
     assert json.loads(stored.removeprefix("\0json:"))[0] == {"type": "text", "text": "what a cat"}
 
 
-def test_what_kind_of_file_it_is_is_told(a: SessionDB) -> None:
+def test_the_media_type_is_recorded(a: SessionDB) -> None:
     a.append_message("a", "user", [url(CAT, "image/webp"), {"data": base64(DOG), "format": "wav"}])
     assert set(rows(a, "SELECT media_type, size FROM blobs")) == {("image/webp", 6000), ("wav", 9001)}
 
 
-def test_the_caller_keeps_his_own_content(a: SessionDB) -> None:
+def test_the_content_of_the_caller_is_not_changed(a: SessionDB) -> None:
     content = picture_content(CAT)
     a.append_message("a", "user", content)
     a.replace_messages("a", [{"role": "user", "content": content}])
@@ -188,7 +187,7 @@ STRUCTURES = st.lists(JSON | PARTS, max_size=4) | st.dictionaries(KEYS, JSON | P
 
 
 @given(STRUCTURES)
-def test_any_structure_comes_back_as_it_was_given(content: Any) -> None:
+def test_any_structure_is_read_back_unchanged(content: Any) -> None:
     before = repr(content)
     stored, kind, taken = attachments.encode(content)
     bytes_of = {one.hash: one.data for one in taken}
@@ -204,7 +203,7 @@ def test_any_structure_comes_back_as_it_was_given(content: Any) -> None:
 
 
 @given(st.lists(STRUCTURES, min_size=1, max_size=3), st.lists(STRUCTURES, min_size=1, max_size=3))
-def test_every_way_in_leads_out_again_and_nothing_is_left_behind(
+def test_every_write_is_read_back_and_no_blob_is_left_behind(
     shelf: SessionDB, first: list[Any], second: list[Any]
 ) -> None:
     session_id = new_session(shelf)
@@ -247,7 +246,7 @@ def test_the_same_picture_is_stored_once(a: SessionDB) -> None:
     assert contents(a) == [picture_content(CAT) + picture_content(CAT), FORMATS["Anthropic"]]
 
 
-def test_it_goes_with_its_last_message_and_not_before(a: SessionDB) -> None:
+def test_a_blob_is_removed_with_its_last_message_and_not_before(a: SessionDB) -> None:
     a.create_session("b", "cli")
     a.append_message("a", "user", picture_content(CAT))
     a.append_message("b", "user", picture_content(CAT))
@@ -258,7 +257,7 @@ def test_it_goes_with_its_last_message_and_not_before(a: SessionDB) -> None:
     assert held(a) == set()
 
 
-def test_pruning_takes_what_only_old_conversations_show(a: SessionDB) -> None:
+def test_pruning_removes_blobs_of_old_conversations_only(a: SessionDB) -> None:
     a.create_session("old", "cli", started_at=1.0)
     a.append_message("old", "user", picture_content(CAT), timestamp=2.0)
     a.append_message("old", "user", picture_content(DOG), timestamp=2.0)
@@ -269,7 +268,7 @@ def test_pruning_takes_what_only_old_conversations_show(a: SessionDB) -> None:
     assert contents(a) == [picture_content(DOG)]
 
 
-def test_replacing_keeps_rows_that_did_not_change_and_drops_what_nobody_shows(a: SessionDB) -> None:
+def test_replacing_keeps_unchanged_rows_and_drops_unused_blobs(a: SessionDB) -> None:
     for data in (CAT, DOG):
         a.append_message("a", "user", picture_content(data))
     first, second = a.get_messages("a")
@@ -287,7 +286,7 @@ def test_replacing_keeps_rows_that_did_not_change_and_drops_what_nobody_shows(a:
     assert a.verify().ok
 
 
-def test_what_a_continuation_carries_is_read_with_its_pictures(a: SessionDB) -> None:
+def test_carried_messages_are_read_with_their_pictures(a: SessionDB) -> None:
     message = a.append_message("a", "user", picture_content(CAT))
     a.end_session("a", "compression")
     a.create_session("b", "cli", parent_session_id="a")

@@ -1,4 +1,4 @@
-"""Sessions created from other sessions: continued, branched, reset, delegated."""
+"""Sessions are created from other sessions: by continuation, branch, reset and delegation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def spoken(db: SessionDB) -> tuple[SessionDB, list[int]]:
 
 
 class TestContinuation:
-    def test_it_ends_the_parent_numbers_the_title_and_carries_without_copying(
+    def test_a_continuation_ends_the_parent_numbers_the_title_and_copies_no_message(
         self, spoken: tuple[SessionDB, list[int]]
     ) -> None:
         db, ids = spoken
@@ -78,7 +78,7 @@ class TestContinuation:
         child = db.begin_continuation("a", "sum", ids[3:], head=ids[:1])
         assert read_context(db, child) == ["one", "sum", "four"]
 
-    def test_rows_of_others_between_the_carried_ones_never_slip_in(self, db: SessionDB) -> None:
+    def test_rows_between_the_carried_ones_are_not_carried(self, db: SessionDB) -> None:
         for name in ("a", "b"):
             db.create_session(name, "cli")
         ids = []
@@ -100,7 +100,7 @@ class TestContinuation:
             assert db.tip(name) == child
         assert db.tip("nobody") is None
 
-    def test_a_second_compression_of_the_same_session_is_told_where_it_went_on(
+    def test_a_second_compression_of_the_same_session_gets_the_existing_continuation(
         self, spoken: tuple[SessionDB, list[int]]
     ) -> None:
         db, ids = spoken
@@ -126,7 +126,7 @@ class TestContinuation:
             ({"lease_epoch": 7}, "taken over"),
         ],
     )
-    def test_what_cannot_be_done_leaves_the_family_as_it_was(
+    def test_a_refused_operation_changes_nothing(
         self, spoken: tuple[SessionDB, list[int]], arguments: dict[str, Any], told: str
     ) -> None:
         db, _ids = spoken
@@ -170,7 +170,9 @@ class TestContinuation:
         assert db.delete_session(child)
         assert read_context(db, branch) == before[1]
 
-    def test_clearing_the_origin_does_too(self, spoken: tuple[SessionDB, list[int]]) -> None:
+    def test_clearing_the_origin_gives_the_carried_messages_to_the_survivor(
+        self, spoken: tuple[SessionDB, list[int]]
+    ) -> None:
         db, ids = spoken
         child = db.begin_continuation("a", "sum", ids[2:])
         db.clear_messages("a")
@@ -179,7 +181,7 @@ class TestContinuation:
 
 
 class TestBranch:
-    def test_it_is_a_conversation_of_its_own_up_to_a_message(
+    def test_a_branch_is_a_separate_conversation_up_to_a_message(
         self, spoken: tuple[SessionDB, list[int]]
     ) -> None:
         db, ids = spoken
@@ -199,7 +201,7 @@ class TestBranch:
         assert rows(db) == 4
         assert {one["id"] for one in db.list_sessions_rich()} == {"a", child}
 
-    def test_going_back_in_the_parent_later_does_not_change_it(
+    def test_a_later_rewind_of_the_parent_does_not_change_a_branch(
         self, spoken: tuple[SessionDB, list[int]]
     ) -> None:
         db, ids = spoken
@@ -220,7 +222,9 @@ class TestBranch:
 
 
 class TestReset:
-    def test_it_starts_afresh_and_moves_the_chats(self, spoken: tuple[SessionDB, list[int]]) -> None:
+    def test_a_reset_starts_an_empty_session_and_moves_the_chats(
+        self, spoken: tuple[SessionDB, list[int]]
+    ) -> None:
         db, _ids = spoken
         db.routing.route("k", "telegram", "dm", "1", "", "", "a")
         fresh = db.reset("a")
@@ -236,7 +240,7 @@ class TestReset:
         assert back is not None
         assert back["ended_at"] is None
 
-    def test_the_title_of_what_was_undone_is_free(self, spoken: tuple[SessionDB, list[int]]) -> None:
+    def test_the_title_of_an_undone_reset_is_free(self, spoken: tuple[SessionDB, list[int]]) -> None:
         db, _ids = spoken
         fresh = db.reset("a", title="Rome")
         lease = db.leases.acquire(fresh, "terminal")
@@ -247,7 +251,7 @@ class TestReset:
         db.undo_reset(fresh)
         assert db.get_session_title(db.reset("a", title="Rome")) == "Rome"
 
-    def test_it_cannot_be_undone_once_somebody_spoke(self, spoken: tuple[SessionDB, list[int]]) -> None:
+    def test_a_reset_cannot_be_undone_after_a_message(self, spoken: tuple[SessionDB, list[int]]) -> None:
         db, _ids = spoken
         fresh = db.reset("a", reason="daily")
         talk(db, fresh, "hello")
@@ -301,7 +305,7 @@ def test_a_chain_of_thousands_is_a_tree_too(db: SessionDB) -> None:
 
 @settings(max_examples=scale_examples(160), deadline=None)
 @given(st.lists(st.sampled_from(["say", "compress", "branch", "back", "reset"]), max_size=14), st.randoms())
-def test_whatever_is_done_every_message_is_stored_once_and_every_context_is_kept(
+def test_after_any_operations_every_message_is_stored_once_and_every_context_is_kept(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str], chance: random.Random
 ) -> None:
     """The store is compared with a simple model that keeps the context of each session."""
@@ -364,7 +368,7 @@ def compress_until_killed(path: Path, done: Any) -> None:
 
 
 @pytest.mark.full
-def test_killed_at_any_point_or_run_by_two_at_once_the_family_is_whole(home: Path) -> None:
+def test_a_kill_at_any_point_or_two_processes_leave_a_valid_family(home: Path) -> None:
     path = home / "state.db"
     with SessionDB(db_path=path) as db:
         db.create_session("start", "cli")
@@ -396,7 +400,7 @@ def test_killed_at_any_point_or_run_by_two_at_once_the_family_is_whole(home: Pat
         assert db.verify().ok
 
 
-def test_what_continues_a_subagent_is_one_and_what_branches_off_it_is_not(db: SessionDB) -> None:
+def test_the_continuation_of_a_subagent_is_a_subagent_and_its_branch_is_not(db: SessionDB) -> None:
     db.create_session("a", "cli")
     db.delegate("a", session_id="helper")
     db.branch("helper", session_id="branch", end_parent=False)
@@ -406,7 +410,7 @@ def test_what_continues_a_subagent_is_one_and_what_branches_off_it_is_not(db: Se
         return [(db.get_session(name) or {})["kind"] for name in ("helper", "more", "branch")]
 
     assert kinds() == ["child", "child", "chat"]
-    # As another program may do. All derived columns are then computed again.
+    # as another program may do; all derived columns are then computed again
     change_rows(db, "UPDATE sessions SET source = source")
     db.list_sessions_rich()
     assert kinds() == ["child", "child", "chat"]

@@ -1,4 +1,6 @@
-"""Handoff of a session to a platform: requested, claimed once, then completed or failed."""
+"""A session is handed off to a platform. The handoff is requested, claimed once, and then completed or
+failed.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,13 @@ def test_a_session_without_a_handoff_has_no_state(db: SessionDB, session: str) -
     assert db.get_handoff_state("s") == {"state": None, "platform": None, "error": None}
 
 
-def test_an_unknown_session_has_nothing_to_tell(db: SessionDB) -> None:
+def test_an_unknown_session_has_no_handoff(db: SessionDB) -> None:
     assert db.get_handoff_state("nobody") is None
     assert db.request_handoff("nobody", "telegram") is False
     assert db.claim_handoff("nobody") is False
 
 
-def test_it_goes_from_pending_over_running_to_completed(db: SessionDB, session: str) -> None:
+def test_a_handoff_is_pending_then_running_then_completed(db: SessionDB, session: str) -> None:
     assert db.request_handoff("s", "telegram") is True
     assert db.get_handoff_state("s") == {"state": "pending", "platform": "telegram", "error": None}
     assert db.claim_handoff("s") is True
@@ -39,7 +41,7 @@ def test_it_goes_from_pending_over_running_to_completed(db: SessionDB, session: 
     assert db.get_handoff_state("s") == {"state": "completed", "platform": "telegram", "error": None}
 
 
-def test_while_one_is_under_way_no_other_is_taken(db: SessionDB, session: str) -> None:
+def test_a_second_request_is_refused_during_a_handoff(db: SessionDB, session: str) -> None:
     db.request_handoff("s", "telegram")
     assert db.request_handoff("s", "discord") is False
     db.claim_handoff("s")
@@ -64,7 +66,7 @@ def test_a_new_request_after_a_failure_forgets_the_error(db: SessionDB, session:
     assert db.get_handoff_state("s") == {"state": "pending", "platform": "discord", "error": None}
 
 
-def test_what_has_failed_cannot_be_completed_or_claimed_afterwards(db: SessionDB, session: str) -> None:
+def test_a_failed_handoff_cannot_be_completed_or_claimed(db: SessionDB, session: str) -> None:
     db.request_handoff("s", "telegram")
     db.claim_handoff("s")
     db.fail_handoff("s", "timeout")
@@ -79,7 +81,7 @@ def test_only_a_claimed_handoff_completes(db: SessionDB, session: str) -> None:
     assert state(db) == "pending"
 
 
-def test_of_many_who_claim_one_gets_it(db: SessionDB, session: str) -> None:
+def test_only_one_of_many_claims_succeeds(db: SessionDB, session: str) -> None:
     db.request_handoff("s", "telegram")
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(db.claim_handoff, ["s"] * 8)) == 1
@@ -97,7 +99,7 @@ def test_pending_handoffs_come_oldest_start_first(db: SessionDB) -> None:
     assert pending[0]["source"] == "cli"
 
 
-def test_readers_answer_nothing_when_the_store_cannot(db: SessionDB, session: str) -> None:
+def test_reads_return_nothing_if_the_store_cannot_be_used(db: SessionDB, session: str) -> None:
     db.request_handoff("s", "telegram")
     db.close()
     assert db.get_handoff_state("s") is None

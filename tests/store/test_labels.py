@@ -1,4 +1,4 @@
-"""Pins, the archive, tags and workspaces."""
+"""Pins, the archive, tags and workspaces of conversations."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_segment_is_one_session(family: SessionDB) -> None:
     assert where(family, "pinned_at IS NOT NULL") == {"one", "three"}
 
 
-def test_nobody_can_be_pinned_archived_or_placed(db: SessionDB, tmp_path: Path) -> None:
+def test_an_unknown_session_cannot_be_pinned_or_archived(db: SessionDB, tmp_path: Path) -> None:
     assert db.pin_session("nobody") is False
     assert db.set_session_archived("nobody", True) is False
     assert db.set_session_workspace("nobody", tmp_path) is False
@@ -117,7 +117,7 @@ def test_all_tags_are_counted_by_conversation_the_most_used_first(family: Sessio
 
 
 @pytest.mark.parametrize("tag", ["", "  \n ", "\x00\x1b\u200b", "x" * 51])
-def test_a_tag_has_something_to_show_and_at_most_fifty_characters(db: SessionDB, tag: str) -> None:
+def test_a_tag_has_visible_text_and_at_most_fifty_characters(db: SessionDB, tag: str) -> None:
     db.create_session("a", "cli")
     with pytest.raises(ValueError, match="tag"):
         db.add_tags("a", "fine", tag)
@@ -129,7 +129,7 @@ def test_nothing_invisible_is_in_a_tag(db: SessionDB) -> None:
     assert db.add_tags("a", "re\x1bd\u202e \n tape", "y" * 50) == ["red tape", "y" * 50]
 
 
-def test_tagging_nobody_is_an_error(db: SessionDB) -> None:
+def test_tagging_an_unknown_session_is_an_error(db: SessionDB) -> None:
     for verb in (db.add_tags, db.remove_tags):
         with pytest.raises(errors.UnknownSession, match="does not exist"):
             verb("nobody", "x")
@@ -191,7 +191,7 @@ def test_a_directory_is_a_path(db: SessionDB, wrong: Any) -> None:
         db.set_session_workspace("a", wrong)
 
 
-def test_the_model_that_a_session_goes_on_with(db: SessionDB) -> None:
+def test_the_model_with_which_a_session_continues(db: SessionDB) -> None:
     db.create_session("one", "cli", model="small")
     assert db.set_session_model("one", "large") is True
     assert column(db, "one", "model") == "large"

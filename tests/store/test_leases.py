@@ -1,4 +1,4 @@
-"""Leases: at most one process works in a conversation, and a process that lost its lease cannot write."""
+"""At most one process works in a conversation at a time. A process that lost its lease cannot write."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fence(db: SessionDB, session_id: str) -> int:
 
 
 def held_by(db: SessionDB, **columns: object) -> None:
-    """Set columns of the lease of `s`, as if another process held it."""
+    """Set columns of the lease of `s`, as if another process held the lease."""
     for name, value in columns.items():
         change_rows(db, f"UPDATE leases SET {name} = ? WHERE conversation_id = 's'", value)
 
@@ -52,7 +52,7 @@ def session(db: SessionDB) -> str:
     return db.create_session("s", "cli")
 
 
-def test_a_lease_says_who_works_where_and_until_when(db: SessionDB, session: str) -> None:
+def test_a_lease_names_its_holder_its_session_and_its_end(db: SessionDB, session: str) -> None:
     lease = db.leases.acquire("s", "terminal", seconds=60)
     assert (lease.conversation_id, lease.session_id, lease.epoch) == ("s", "s", fence(db, "s"))
     assert (lease.holder.host, lease.holder.pid) == (os.uname().nodename, os.getpid())
@@ -61,7 +61,7 @@ def test_a_lease_says_who_works_where_and_until_when(db: SessionDB, session: str
     assert db.leases.find_holder("s") == lease
 
 
-def test_a_second_opener_is_told_who_is_there(db: SessionDB, session: str) -> None:
+def test_a_second_process_is_told_who_holds_the_lease(db: SessionDB, session: str) -> None:
     mine = db.leases.acquire("s", "terminal")
     with pytest.raises(errors.LeaseHeld, match="terminal") as caught:
         db.leases.acquire("s", "gateway")
@@ -69,7 +69,7 @@ def test_a_second_opener_is_told_who_is_there(db: SessionDB, session: str) -> No
     assert db.leases.find_holder("s") == mine
 
 
-def test_asking_again_renews_ones_own_lease(db: SessionDB, session: str) -> None:
+def test_acquiring_again_renews_the_lease(db: SessionDB, session: str) -> None:
     first = db.leases.acquire("s", "terminal", seconds=10)
     again = db.leases.acquire("s", "terminal", seconds=100)
     assert again == first._replace(expires_at=again.expires_at)
@@ -83,7 +83,7 @@ def test_renewing_moves_only_the_end(db: SessionDB, session: str) -> None:
     assert db.leases.find_holder("s") == renewed
 
 
-def test_taking_over_always_wins_and_shuts_the_other_out(db: SessionDB, session: str) -> None:
+def test_taking_over_always_succeeds_and_fences_the_other_process(db: SessionDB, session: str) -> None:
     old = db.leases.acquire("s", "terminal")
     new = db.leases.take_over("s", "gateway")
     assert new.epoch > old.epoch
@@ -113,7 +113,7 @@ def test_an_expired_lease_is_free(db: SessionDB, session: str) -> None:
     assert db.leases.acquire("s", "gateway").epoch > old.epoch
 
 
-def test_who_was_late_but_not_overtaken_goes_on(db: SessionDB, session: str) -> None:
+def test_an_expired_lease_that_nobody_took_can_be_renewed(db: SessionDB, session: str) -> None:
     old = db.leases.acquire("s", "terminal")
     held_by(db, expires_at=1.0)
     assert db.leases.renew(old).epoch == old.epoch
@@ -160,7 +160,7 @@ def test_a_holder_on_another_host_is_believed_until_it_expires(db: SessionDB, se
     assert db.leases.acquire("s", "terminal").epoch > mine.epoch
 
 
-def test_where_there_is_no_proc_ps_tells_the_start_whatever_the_asker_speaks(
+def test_without_proc_the_start_time_comes_from_ps_in_any_locale(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = processes.find_start_by_ps(os.getpid())
@@ -184,7 +184,7 @@ def test_a_continuation_is_under_the_same_lease(db: SessionDB, conversation: tup
     assert db.leases.acquire("first", "terminal").epoch == lease.epoch
 
 
-def test_a_session_that_joins_later_stands_behind_the_same_fence(db: SessionDB, session: str) -> None:
+def test_a_session_that_joins_later_is_under_the_same_lease(db: SessionDB, session: str) -> None:
     old = db.leases.acquire("s", "terminal")
     new = db.leases.take_over("s", "gateway")
     db.end_session("s", "compression")
@@ -202,7 +202,7 @@ def test_a_subagent_is_a_conversation_of_its_own(db: SessionDB, session: str) ->
     assert fence(db, "helper") == 0
 
 
-def test_when_the_first_session_is_deleted_its_holder_goes_on(
+def test_when_the_first_session_is_deleted_its_holder_continues(
     db: SessionDB, conversation: tuple[str, str]
 ) -> None:
     lease = db.leases.acquire("second", "terminal")
@@ -215,9 +215,7 @@ def test_when_the_first_session_is_deleted_its_holder_goes_on(
     assert db.leases.release(renewed) is True
 
 
-def test_when_the_first_session_is_deleted_and_somebody_else_came_the_lease_is_lost(
-    db: SessionDB, conversation: tuple[str, str]
-) -> None:
+def test_a_lease_taken_over_after_a_deletion_is_lost(db: SessionDB, conversation: tuple[str, str]) -> None:
     lease = db.leases.acquire("second", "terminal")
     db.delete_session("first")
     other = db.leases.take_over("second", "gateway")
@@ -256,7 +254,7 @@ def test_a_session_that_another_program_has_just_inserted_can_be_leased(db: Sess
     assert (fence(db, "s"), fence(db, "theirs")) == (lease.epoch, lease.epoch)
 
 
-def test_pruning_spares_a_conversation_somebody_works_in(db: SessionDB) -> None:
+def test_pruning_keeps_a_conversation_in_use(db: SessionDB) -> None:
     db.create_session("s", "cli", started_at=1000.0)
     db.end_session("s", "cli_close")
     lease = db.leases.acquire("s", "terminal")
@@ -268,7 +266,7 @@ def test_pruning_spares_a_conversation_somebody_works_in(db: SessionDB) -> None:
 # --- following
 
 
-def test_who_only_watches_reads_what_came_since(db: SessionDB, session: str) -> None:
+def test_a_follower_reads_the_new_messages(db: SessionDB, session: str) -> None:
     lease = db.leases.acquire("s", "terminal")
     first = db.append_message("s", "user", "one", lease_epoch=lease.epoch)
     db.append_message("s", "assistant", [{"type": "text", "text": "two"}], lease_epoch=lease.epoch)
@@ -307,7 +305,7 @@ def test_an_unknown_session_cannot_be_worked_in(db: SessionDB) -> None:
     assert db.leases.find_holder("nobody") is None
 
 
-def test_a_read_only_store_tells_who_is_there(db: SessionDB, session: str) -> None:
+def test_a_read_only_store_shows_the_holder(db: SessionDB, session: str) -> None:
     lease = db.leases.acquire("s", "terminal")
     with SessionDB(db.db_path, read_only=True) as reading:
         assert reading.leases.find_holder("s") == lease
@@ -339,7 +337,7 @@ def test_a_process_that_slept_through_a_take_over_is_refused(db: SessionDB, sess
     assert [row["content"] for row in db.get_messages("s")] == ["before", "meanwhile", "afterwards"]
 
 
-def test_what_a_killed_process_held_is_free_at_once(db: SessionDB, session: str) -> None:
+def test_the_lease_of_a_killed_process_is_free_at_once(db: SessionDB, session: str) -> None:
     with Worker(CHAT_WORKERS) as victim:
         victim.ask("open_store", path=str(db.db_path))
         epoch = victim.ask("acquire", session="s", seconds=3600)
@@ -347,7 +345,7 @@ def test_what_a_killed_process_held_is_free_at_once(db: SessionDB, session: str)
     assert db.leases.acquire("s", "here").epoch > epoch
 
 
-def test_of_many_processes_that_want_it_one_gets_it(db: SessionDB, session: str) -> None:
+def test_only_one_of_many_processes_gets_the_lease(db: SessionDB, session: str) -> None:
     workers = [Worker(CHAT_WORKERS) for _ in range(4)]
     try:
         for worker in workers:
@@ -375,8 +373,8 @@ SESSIONS = st.sampled_from(["first", "second"])
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Several surfaces acquire, renew, release and take over a lease in any order. The expected state is one
-    epoch and one holder."""
+    """Several surfaces acquire, renew, release and take over a lease in any order. The expected state
+    consists of one epoch and one holder."""
 
     @initialize()
     def open(self) -> None:

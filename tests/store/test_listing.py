@@ -1,5 +1,6 @@
-"""The list for people: pages of conversations, with the total number and the reason why some conversations
-are hidden."""
+"""The list for people has pages of conversations. It gives the total number and the reason why conversations
+are hidden.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def ids(db: SessionDB, **asked: Any) -> list[str]:
     return [row["id"] for row in db.list_conversations(**asked).rows]
 
 
-def test_what_runs_without_a_person_and_the_archive_are_hidden_and_counted(talk: SessionDB) -> None:
+def test_sessions_without_a_person_and_archived_ones_are_hidden_and_counted(talk: SessionDB) -> None:
     page = talk.list_conversations()
     assert [row["id"] for row in page.rows] == ["chat", "phone"]
     assert page.total == 2
@@ -62,7 +63,7 @@ def test_naming_a_source_or_a_kind_shows_it(talk: SessionDB) -> None:
     assert ids(talk, sources=[]) == ids(talk, kinds=[]) == []
 
 
-def test_the_archive_can_be_asked_for_or_left_out_of_the_question(talk: SessionDB) -> None:
+def test_archived_conversations_can_be_required_or_ignored(talk: SessionDB) -> None:
     assert ids(talk, archived=True) == ["old"]
     page = talk.list_conversations(archived=False)
     assert ([row["id"] for row in page.rows], "archived" in page.hidden) == (["chat", "phone"], False)
@@ -170,7 +171,7 @@ SESSIONS = st.lists(
     st.tuples(
         st.sampled_from(["cli", "telegram", "cron", "tool"]),
         st.integers(0, 3),  # when it was used last
-        st.booleans(),  # archived
+        st.booleans(),  # archived, pinned
         st.booleans(),  # pinned
         st.sampled_from([None, "x", "y"]),  # tag
         st.booleans(),  # a subagent of the first

@@ -1,5 +1,6 @@
-"""Mailboxes: an accepted message is processed once, and a queued message is delivered once, even if a process
-dies."""
+"""The inbox and the outbox. An accepted message is processed once, and a queued message is delivered once,
+even if a process dies.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def claim(db: SessionDB, key: str = "k", epoch: int | None = None, session: str 
 # --- inbox
 
 
-def test_an_accepted_message_waits_until_it_was_worked_on(db: SessionDB) -> None:
+def test_an_accepted_message_waits_until_it_is_processed(db: SessionDB) -> None:
     entry = db.inbox.accept("k", "telegram", {"text": "héllo", "n": [1, None]}, 7, "s")
     assert entry is not None
     assert entry.event == {"text": "héllo", "n": [1, None]}
@@ -70,7 +71,7 @@ def test_the_same_platform_message_is_accepted_once(db: SessionDB) -> None:
     assert accept(db, "no id")
 
 
-def test_a_chat_is_worked_on_in_order_one_at_a_time(db: SessionDB) -> None:
+def test_the_messages_of_a_chat_are_processed_in_order_one_at_a_time(db: SessionDB) -> None:
     first, second = accept(db, "one"), accept(db, "two")
     other = accept(db, "elsewhere", key="k2")
     assert [entry.session_key for entry in db.inbox.list_waiting()] == ["k", "k", "k2"]
@@ -84,7 +85,7 @@ def test_a_chat_is_worked_on_in_order_one_at_a_time(db: SessionDB) -> None:
     assert [entry.session_key for entry in db.inbox.list_waiting()] == ["k2"]
 
 
-def test_what_waits_is_counted_until_it_is_done(db: SessionDB) -> None:
+def test_waiting_messages_are_counted_until_they_are_done(db: SessionDB) -> None:
     counts = []
     accept(db, "one")
     accept(db, "two")
@@ -104,7 +105,7 @@ def test_what_waits_is_counted_until_it_is_done(db: SessionDB) -> None:
     assert (db.inbox.count_waiting(), db.outbox.count_waiting()) == (0, 0)
 
 
-def test_only_what_was_claimed_completes(db: SessionDB) -> None:
+def test_only_a_claimed_message_can_be_completed(db: SessionDB) -> None:
     entry = accept(db, "one")
     assert db.inbox.complete(entry.id) is False
     assert db.inbox.complete(999) is False
@@ -115,7 +116,7 @@ def test_only_what_was_claimed_completes(db: SessionDB) -> None:
     assert db.inbox.fail(entry.id, "too late") is False
 
 
-def test_what_failed_says_why_and_lets_the_next_go_on(db: SessionDB) -> None:
+def test_a_failed_message_has_a_reason_and_does_not_block_the_next(db: SessionDB) -> None:
     first, second = accept(db, "one", message="1"), accept(db, "two")
     claim(db)
     assert db.inbox.fail(first.id, "no model " + "x" * 600) is True
@@ -134,7 +135,7 @@ def test_done_entries_keep_their_id_but_not_the_text(db: SessionDB) -> None:
     assert kept == "{}"
 
 
-def test_done_entries_are_forgotten_when_they_are_old(db: SessionDB) -> None:
+def test_old_done_entries_are_removed(db: SessionDB) -> None:
     accept(db, "zero", message="0")
     db.inbox.complete(claim(db).id)
     accept(db, "one", message="1")
@@ -161,9 +162,7 @@ def test_deleting_a_session_leaves_nothing_of_it_in_the_mailboxes(db: SessionDB,
 # --- inbox and leases
 
 
-def test_an_epoch_that_is_not_the_conversations_claims_and_completes_nothing(
-    db: SessionDB, session: str
-) -> None:
+def test_a_wrong_epoch_claims_and_completes_nothing(db: SessionDB, session: str) -> None:
     entry = accept(db, "one")
     old = db.leases.acquire("s", "worker").epoch
     assert claim(db, epoch=old, session="s").epoch == old
@@ -174,7 +173,7 @@ def test_an_epoch_that_is_not_the_conversations_claims_and_completes_nothing(
         db.inbox.fail(entry.id, "why", old)
     with pytest.raises(errors.LeaseLost):
         db.inbox.claim("k", old, "s")
-    with pytest.raises(errors.LeaseLost):  # not claimed yet
+    with pytest.raises(errors.LeaseLost):  # the message is not claimed yet
         db.inbox.complete(entry.id, new)
     again = claim(db, epoch=new, session="s")
     assert (again.id, again.epoch) == (entry.id, new)
@@ -182,7 +181,7 @@ def test_an_epoch_that_is_not_the_conversations_claims_and_completes_nothing(
     assert db.inbox.complete(entry.id, new) is True
 
 
-def test_what_a_lost_lease_left_comes_again_before_what_is_newer(db: SessionDB, session: str) -> None:
+def test_messages_of_a_lost_lease_are_claimed_before_newer_ones(db: SessionDB, session: str) -> None:
     first, second = accept(db, "one"), accept(db, "two")
     claim(db, epoch=db.leases.acquire("s", "worker").epoch, session="s")
     epoch = db.leases.take_over("s", "other").epoch
@@ -201,7 +200,7 @@ def test_the_routed_session_stands_for_its_chat(db: SessionDB, session: str) -> 
 
 
 @pytest.mark.parametrize("lives", [True, False])
-def test_a_chat_that_moved_on_waits_only_for_work_under_a_living_lease(
+def test_a_chat_that_moved_waits_only_for_work_under_a_valid_lease(
     db: SessionDB, session: str, lives: bool
 ) -> None:
     accept(db, "one")
@@ -214,7 +213,7 @@ def test_a_chat_that_moved_on_waits_only_for_work_under_a_living_lease(
     assert (db.inbox.claim("k", now, "next") is None) == lives
 
 
-def test_work_without_a_lease_gives_way_to_one_with(db: SessionDB, session: str) -> None:
+def test_work_with_a_lease_replaces_work_without_one(db: SessionDB, session: str) -> None:
     entry = accept(db, "one")
     claim(db)
     assert db.inbox.claim("k") is None
@@ -272,7 +271,7 @@ def test_a_chat_is_delivered_in_order_one_at_a_time(db: SessionDB) -> None:
     assert send(db, "k").id == second.id
 
 
-def test_what_is_tried_again_keeps_its_place_and_lets_other_chats_go_first(db: SessionDB) -> None:
+def test_a_retried_delivery_keeps_its_place_and_does_not_block_other_chats(db: SessionDB) -> None:
     first = put(db, "one")
     put(db, "two")
     other = put(db, "elsewhere", key="k2")
@@ -283,7 +282,7 @@ def test_what_is_tried_again_keeps_its_place_and_lets_other_chats_go_first(db: S
     assert send(db).id == first.id
 
 
-def test_what_is_given_up_lets_the_next_go_on(db: SessionDB) -> None:
+def test_a_failed_delivery_does_not_block_the_next(db: SessionDB) -> None:
     first, second = put(db, "one"), put(db, "two")
     send(db)
     assert db.outbox.mark_failed(first.id, "the chat is gone", retry=False) is True
@@ -293,7 +292,7 @@ def test_what_is_given_up_lets_the_next_go_on(db: SessionDB) -> None:
     assert send(db).id == second.id
 
 
-def test_only_what_is_being_sent_can_have_arrived_or_failed(db: SessionDB) -> None:
+def test_only_a_delivery_in_progress_can_succeed_or_fail(db: SessionDB) -> None:
     entry = put(db, "one")
     assert db.outbox.mark_sent(entry.id) is False
     assert db.outbox.mark_failed(entry.id, "why", retry=False) is False
@@ -301,7 +300,7 @@ def test_only_what_is_being_sent_can_have_arrived_or_failed(db: SessionDB) -> No
     assert db.outbox.list_waiting() == [entry]
 
 
-def test_a_lost_lease_writes_nothing_to_be_delivered(db: SessionDB, session: str) -> None:
+def test_a_lost_lease_queues_no_delivery(db: SessionDB, session: str) -> None:
     old = db.leases.acquire("s", "worker").epoch
     kept = db.outbox.enqueue("k", "telegram", {"text": "in time"}, "one", "s", old)
     assert kept.epoch == old
@@ -311,7 +310,7 @@ def test_a_lost_lease_writes_nothing_to_be_delivered(db: SessionDB, session: str
     assert db.outbox.list_waiting() == [kept]
 
 
-def test_what_is_settled_is_forgotten_when_it_is_old(db: SessionDB) -> None:
+def test_old_settled_deliveries_are_removed(db: SessionDB) -> None:
     put(db, "one")
     waiting = put(db, "two")
     db.outbox.mark_sent(send(db).id)
@@ -321,7 +320,7 @@ def test_what_is_settled_is_forgotten_when_it_is_old(db: SessionDB) -> None:
     assert put(db, "one").state == "queued"
 
 
-def test_what_a_dead_process_was_sending_is_sent_again_only_where_that_does_not_show(db: SessionDB) -> None:
+def test_a_delivery_of_a_dead_process_is_repeated_only_if_that_is_safe(db: SessionDB) -> None:
     put(db, "mine", key="k0")
     mine = send(db)
     again, unknown = put(db, "one", key="k1", platform="matrix"), put(db, "two", key="k2")
@@ -341,7 +340,7 @@ def test_what_a_dead_process_was_sending_is_sent_again_only_where_that_does_not_
     assert send(db).id == again.id
 
 
-def test_a_sender_on_another_host_is_believed_for_a_while(db: SessionDB) -> None:
+def test_a_sender_on_another_host_counts_as_alive_for_a_while(db: SessionDB) -> None:
     entry = put(db, "one")
     send(db)
     change_rows(db, "UPDATE outbox SET error = ?", '{"host":"elsewhere","pid":1,"start":"1"}')
@@ -381,7 +380,7 @@ def test_bad_arguments_are_refused_and_nothing_is_written(
 # --- real processes
 
 
-def test_a_worker_that_slept_through_a_take_over_completes_nothing(db: SessionDB, session: str) -> None:
+def test_a_worker_suspended_during_a_take_over_completes_nothing(db: SessionDB, session: str) -> None:
     entry = accept(db, "one")
     with Worker(CHAT_WORKERS) as sleeper:
         sleeper.ask("open_store", path=str(db.db_path))
@@ -400,7 +399,7 @@ def test_a_worker_that_slept_through_a_take_over_completes_nothing(db: SessionDB
     assert db.inbox.complete(entry.id, mine) is True
 
 
-def test_every_accepted_message_is_worked_on_once_whoever_is_killed(db: SessionDB, session: str) -> None:
+def test_every_accepted_message_is_processed_once_despite_kills(db: SessionDB, session: str) -> None:
     rng, messages, path = random.Random(7), 200, str(db.db_path)
     accepted: list[int] = []
     worked: list[str] = []
@@ -427,7 +426,7 @@ def test_every_accepted_message_is_worked_on_once_whoever_is_killed(db: SessionD
 # --- other functions for the gateway
 
 
-def test_who_is_at_work_can_take_the_next_message_in_as_well(db: SessionDB, session: str) -> None:
+def test_a_worker_can_claim_further_messages_of_its_chat(db: SessionDB, session: str) -> None:
     first, second = accept(db, "one"), accept(db, "two")
     lease = db.leases.acquire(session, "gateway")
     assert claim(db, epoch=lease.epoch, session=session).id == first.id
@@ -440,7 +439,7 @@ def test_who_is_at_work_can_take_the_next_message_in_as_well(db: SessionDB, sess
     assert db.inbox.complete(second.id, lease.epoch)
 
 
-def test_alongside_nobody_takes_what_another_is_working_on(db: SessionDB, session: str) -> None:
+def test_a_message_in_progress_is_not_claimed_by_another_worker(db: SessionDB, session: str) -> None:
     accept(db, "one"), accept(db, "two")
     theirs = db.leases.acquire(session, "gateway")
     claim(db, epoch=theirs.epoch, session=session)
@@ -449,10 +448,10 @@ def test_alongside_nobody_takes_what_another_is_working_on(db: SessionDB, sessio
     assert db.inbox.claim("k", mine.epoch, other, alongside=True) is None
 
 
-def test_two_conversations_whose_leases_have_the_same_epoch_are_told_apart(
+def test_leases_of_two_conversations_with_the_same_epoch_are_distinguished(
     db: SessionDB, session: str
 ) -> None:
-    """Epochs are times in milliseconds, so the leases of two conversations can have the same epoch."""
+    """Epochs are times in milliseconds. So the leases of two conversations can have the same epoch."""
     accept(db, "one"), accept(db, "two")
     with time_machine.travel(2_000_000_000, tick=False):
         theirs = db.leases.acquire(session, "gateway")
@@ -462,7 +461,7 @@ def test_two_conversations_whose_leases_have_the_same_epoch_are_told_apart(
         assert db.inbox.claim("k", mine.epoch, "other", alongside=True) is None
 
 
-def test_what_comes_again_says_so(db: SessionDB, session: str) -> None:
+def test_a_message_that_is_claimed_again_is_marked(db: SessionDB, session: str) -> None:
     accept(db, "one")
     before = db.leases.acquire(session, "gateway")
     assert not claim(db, epoch=before.epoch, session=session).again
@@ -470,7 +469,7 @@ def test_what_comes_again_says_so(db: SessionDB, session: str) -> None:
     assert claim(db, epoch=after.epoch, session=session).again
 
 
-def test_a_delivery_without_an_answer_is_unknown_and_lets_the_next_go_on(db: SessionDB) -> None:
+def test_a_delivery_without_an_answer_is_unknown_and_does_not_block_the_next(db: SessionDB) -> None:
     for number in (1, 2):
         db.outbox.enqueue("k", "telegram", {"text": str(number)}, f"once-{number}")
     first = db.outbox.claim("k")
@@ -480,10 +479,10 @@ def test_a_delivery_without_an_answer_is_unknown_and_lets_the_next_go_on(db: Ses
     second = db.outbox.claim("k")
     assert second is not None
     assert second.payload == {"text": "2"}
-    assert db.outbox.mark_sent(first.id, "77") is True  # it had arrived
+    assert db.outbox.mark_sent(first.id, "77") is True  # the message had arrived
 
 
-def test_after_a_crash_what_can_be_repeated_by_its_nature_is_queued_again(db: SessionDB) -> None:
+def test_after_a_crash_idempotent_deliveries_are_queued_again(db: SessionDB) -> None:
     db.outbox.enqueue("k", "telegram", {"text": "new"}, "new")
     db.outbox.enqueue("l", "telegram", {"text": "changed", "edits": "9"}, "edit")
     with Worker(CHAT_WORKERS) as victim:

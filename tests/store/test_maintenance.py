@@ -1,5 +1,6 @@
-"""Maintenance while the store is used: open sessions are kept. The age of a session that a crash left open
-counts from the moment at which it is closed."""
+"""Maintenance runs while the store is used. Open sessions are kept. A session that a crash left open is
+closed first, and its age counts from that time.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def db(home: Path) -> Iterator[SessionDB]:
 
 
 def use_in_process(home: Path, work: str) -> subprocess.Popen[str]:
-    """Start another process that runs `work` on the store and then stays alive until its stdin is closed."""
+    """Start another process that runs `work` on the store. The process then stays alive until its stdin is
+    closed."""
     child = subprocess.Popen(
         [sys.executable, "-c", OTHER_PROCESS.format(work=work)],
         env={**os.environ, "HERMES_HOME": str(home)},
@@ -130,7 +132,7 @@ def test_the_creator_keeps_its_session_when_another_process_wrote_to_it_and_died
     assert row_of(db, "s")["ended_at"] is None
 
 
-def test_dead_processes_do_not_gather_in_the_record(db: SessionDB, home: Path) -> None:
+def test_dead_processes_are_removed_from_the_record(db: SessionDB, home: Path) -> None:
     add_session(db, "s", 1)
     for number in range(3):
         leave(use_in_process(home, f"db.append_message('s', 'user', 'number {number}')"))
@@ -154,7 +156,7 @@ def test_dead_processes_do_not_gather_in_the_record(db: SessionDB, home: Path) -
         ({"host": "renamed", "start": "1"}, True),
     ],
 )
-def test_only_a_process_that_is_known_to_be_gone_gives_its_session_up(
+def test_only_a_process_that_is_certainly_dead_loses_its_session(
     db: SessionDB, changes: dict[str, str], closed: bool
 ) -> None:
     add_session(db, "s", 100)
@@ -174,9 +176,7 @@ def test_open_sessions_of_other_sources_are_left_alone(db: SessionDB, source: st
 
 
 @pytest.mark.parametrize("retention_days", [0, 90])
-def test_what_was_open_when_maintenance_began_is_not_deleted_by_it(
-    db: SessionDB, retention_days: float
-) -> None:
+def test_sessions_that_were_open_at_the_start_are_not_deleted(db: SessionDB, retention_days: float) -> None:
     add_session(db, "crashed", 1000)
     add_session(db, "compressed", 1000)
     db.end_session("compressed", "compression")
@@ -196,8 +196,8 @@ def test_what_was_open_when_maintenance_began_is_not_deleted_by_it(
 
 
 class EndsMeanwhile(Retention):
-    """A retention manager in which two sessions end after maintenance has begun and before it deletes
-    sessions."""
+    """A retention manager in which two sessions end after maintenance has begun. They end before sessions are
+    deleted."""
 
     def prune(self, *arguments: Any, **named: Any) -> int:
         from hermes.store.sessions.sessions import Sessions
@@ -207,7 +207,7 @@ class EndsMeanwhile(Retention):
         return super().prune(*arguments, **named)
 
 
-def test_what_ends_while_maintenance_runs_is_not_deleted_by_it(
+def test_sessions_that_end_during_maintenance_are_not_deleted(
     db: SessionDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_session(db, "s", 1000)

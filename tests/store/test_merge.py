@@ -1,5 +1,6 @@
-"""Import of a copy of a stored session: missing messages are added once. Nothing that is stored is lost or
-undone."""
+"""A copy of a stored session is imported. Missing messages are added once. Nothing that is stored is lost or
+undone.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +120,7 @@ def test_messages_that_are_missing_are_added(
     assert snapshot(other) == before
 
 
-def test_messages_are_the_same_by_uid_whatever_became_of_their_text(db: SessionDB, other: SessionDB) -> None:
+def test_messages_are_identified_by_uid_even_if_their_text_differs(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one", "two")
     hold_same(db, other)
     change_rows(other, "UPDATE messages SET content = 'cut' WHERE content = 'one'")
@@ -238,7 +239,7 @@ def test_diverged_copies_without_uids_become_a_branch_once(db: SessionDB, other:
     assert other.import_sessions(without_uids(export(db))).messages == 0
 
 
-def test_two_stores_that_exchange_both_ways_hold_the_same_and_stop(db: SessionDB, other: SessionDB) -> None:
+def test_two_stores_that_exchange_both_ways_become_equal(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one")
     hold_same(db, other)
     say(db, "a", "x2")
@@ -252,9 +253,7 @@ def test_two_stores_that_exchange_both_ways_hold_the_same_and_stop(db: SessionDB
         assert (contents(store, "a"), contents(store, branch)) == (["one", own], [theirs])
 
 
-def test_what_is_said_in_a_branch_there_comes_to_the_session_that_it_is_a_copy_of(
-    db: SessionDB, other: SessionDB
-) -> None:
+def test_messages_of_a_branch_are_added_to_the_session_it_copies(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one")
     hold_same(db, other)
     say(db, "a", "x2")
@@ -346,7 +345,7 @@ def test_a_rewind_of_carried_messages_is_taken_over(db: SessionDB, other: Sessio
     assert context(other, "b") == context(db, "b") == ["summary", "one", "two", "three"]
 
 
-def test_what_was_taken_back_here_comes_back_only_in_a_branch(db: SessionDB, other: SessionDB) -> None:
+def test_messages_rewound_here_are_restored_only_in_a_branch(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one", "two")
     hold_same(db, other)
     say(db, "a", "three")
@@ -357,7 +356,7 @@ def test_what_was_taken_back_here_comes_back_only_in_a_branch(db: SessionDB, oth
     assert contents(other, branch) == ["three"]
 
 
-def test_a_message_that_was_removed_here_comes_back_only_in_a_branch(db: SessionDB) -> None:
+def test_a_message_removed_here_is_restored_only_in_a_branch(db: SessionDB) -> None:
     begin(db, "a", "one", "two", "three")
     given = export(db)
     change_rows(db, "DELETE FROM messages WHERE content = 'two'")
@@ -376,7 +375,9 @@ def test_an_edited_conversation_is_not_undone(db: SessionDB) -> None:
     assert context(db, branch) == ["one", "two"]
 
 
-def test_in_the_trash_it_stays_unless_the_file_is_trusted(db: SessionDB, other: SessionDB) -> None:
+def test_a_trashed_session_stays_in_the_trash_unless_the_file_is_trusted(
+    db: SessionDB, other: SessionDB
+) -> None:
     begin(db, "a", "one")
     db.set_session_title("a", "Plans")
     hold_same(db, other)
@@ -391,7 +392,7 @@ def test_in_the_trash_it_stays_unless_the_file_is_trusted(db: SessionDB, other: 
     assert other.get_session_title("a") == "Plans"
 
 
-def test_what_was_purged_comes_back_when_it_is_imported(db: SessionDB) -> None:
+def test_a_purged_session_can_be_imported_again(db: SessionDB) -> None:
     begin(db, "a", "one")
     given = export(db)
     db.import_sessions(given, trusted=True)
@@ -400,7 +401,7 @@ def test_what_was_purged_comes_back_when_it_is_imported(db: SessionDB) -> None:
     assert db.import_sessions(given, trusted=True).added == ("a",)
 
 
-def test_a_deleted_session_comes_back_without_what_its_continuation_kept(db: SessionDB) -> None:
+def test_a_deleted_session_is_imported_without_the_messages_its_continuation_kept(db: SessionDB) -> None:
     begin(db, "a", "one", "two")
     compress(db, "a", "b")
     say(db, "b", "three")
@@ -415,7 +416,7 @@ def test_a_deleted_session_comes_back_without_what_its_continuation_kept(db: Ses
     assert len(uids(db)) == count_rows(db)
 
 
-def test_a_session_in_which_somebody_works_is_left_alone(db: SessionDB, other: SessionDB) -> None:
+def test_a_session_in_use_is_not_changed(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one")
     hold_same(db, other)
     say(db, "a", "two")
@@ -529,7 +530,7 @@ def test_a_newer_title_and_newer_tags_are_taken_over(db: SessionDB, other: Sessi
     assert other.import_sessions(export(db), trusted=True).updated == ()
 
 
-def test_an_older_title_and_removed_tags_do_not_come_back(db: SessionDB, other: SessionDB) -> None:
+def test_an_older_title_and_removed_tags_are_not_restored(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one")
     db.set_session_title("a", "Old")
     db.add_tags("a", "work")
@@ -542,7 +543,7 @@ def test_an_older_title_and_removed_tags_do_not_come_back(db: SessionDB, other: 
         assert (other.get_session_title("a"), other.tags_of("a")) == ("Renamed here", [])
 
 
-def test_the_title_of_a_person_beats_one_that_was_made(db: SessionDB, other: SessionDB) -> None:
+def test_a_title_of_a_person_replaces_a_generated_one(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one")
     begin(other, "b", "x")
     hold_same(db, other)
@@ -597,7 +598,9 @@ def test_a_branch_does_not_take_the_title_of_its_session(db: SessionDB, other: S
         assert [store.get_session_title("a") for store in (db, other)] == ["My plan", "My plan"]
 
 
-def test_a_number_that_another_store_had_to_add_does_not_come_back(db: SessionDB, other: SessionDB) -> None:
+def test_a_number_that_another_store_added_to_a_title_is_not_imported(
+    db: SessionDB, other: SessionDB
+) -> None:
     begin(db, "a", "one")
     hold_same(db, other)
     begin(other, "mine", "x")
@@ -613,7 +616,7 @@ def test_a_number_that_another_store_had_to_add_does_not_come_back(db: SessionDB
     assert db.get_session_title("a") == "Plans (3)"
 
 
-def test_a_number_added_on_the_way_out_of_the_trash_does_not_travel(db: SessionDB, other: SessionDB) -> None:
+def test_a_number_added_by_a_restore_is_not_exported(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one")
     db.set_session_title("a", "Plans")
     hold_same(db, other)
@@ -672,7 +675,7 @@ def test_a_title_moves_to_the_continuation_also_where_nothing_is_remembered(
         assert (db.get_session_title("a"), db.get_session_title("b")) == (None, "Plans")
 
 
-def test_an_end_is_taken_over_and_so_is_that_it_was_taken_up_again(db: SessionDB, other: SessionDB) -> None:
+def test_the_end_of_a_session_and_its_reopening_are_imported(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one")
     hold_same(db, other)
     db.end_session("a", "user_exit")
@@ -762,7 +765,7 @@ def test_a_grown_copy_of_ones_own_conversation_changes_nothing_in_it(db: Session
     assert (again.messages, again.added, again.branched) == (0, (), {})
 
 
-def test_a_file_cannot_lay_a_trap_where_a_branch_will_be(db: SessionDB, other: SessionDB) -> None:
+def test_a_file_cannot_occupy_the_id_of_a_future_branch(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one")
     hold_same(db, other)
     say(db, "a", "there")
@@ -802,7 +805,7 @@ def test_the_conversation_of_another_person_gets_no_branch(db: SessionDB) -> Non
     assert db.import_sessions([bait(given)]).messages == 0
 
 
-def test_an_import_in_which_somebody_went_on_does_not_grow(db: SessionDB, other: SessionDB) -> None:
+def test_an_import_that_was_continued_locally_does_not_grow(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one")
     other.import_sessions(export(db))
     say(other, "a", "my own words")
@@ -824,7 +827,7 @@ def test_a_pin_of_ones_own_stays(db: SessionDB, other: SessionDB) -> None:
 # ---------------------------------------------------------------- dry runs and killed imports
 
 
-def test_a_dry_run_tells_what_a_merge_would_do(db: SessionDB, other: SessionDB) -> None:
+def test_a_dry_run_reports_what_a_merge_would_do(db: SessionDB, other: SessionDB) -> None:
     for name in ("grown", "diverged", "older", "thrown"):
         begin(db, name, "one")
     hold_same(db, other)
@@ -842,7 +845,7 @@ def test_a_dry_run_tells_what_a_merge_would_do(db: SessionDB, other: SessionDB) 
     assert dry._replace(updated=()) == other.import_sessions(given, trusted=True)._replace(updated=())
 
 
-def test_a_dry_run_knows_what_it_was_given_before(db: SessionDB, other: SessionDB) -> None:
+def test_a_dry_run_includes_the_earlier_sessions_of_the_file(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one")
     given = export(db)
     say(db, "a", "two")
@@ -907,7 +910,7 @@ def count_rows(db: SessionDB) -> int:
     return int(read_value(db, "SELECT count(*) FROM messages"))
 
 
-def test_a_long_session_is_compared_in_a_moment(db: SessionDB, other: SessionDB) -> None:
+def test_a_long_session_is_compared_quickly(db: SessionDB, other: SessionDB) -> None:
     messages = [
         {"role": "user", "content": f"said {number % 7}", "timestamp": T + number} for number in range(5000)
     ]
@@ -926,7 +929,7 @@ def test_a_long_session_is_compared_in_a_moment(db: SessionDB, other: SessionDB)
 def test_a_message_that_moved_to_a_branch_there_is_not_stored_again(
     db: SessionDB, other: SessionDB, is_reversed: bool
 ) -> None:
-    """When a session is edited, messages that a branch carries are moved from the session to the branch."""
+    """When a session is edited, the messages that a branch carries are moved to the branch."""
     begin(db, "a", "one")
     other.import_sessions(export(db), trusted=True)
     say(db, "a", "two")
@@ -958,8 +961,8 @@ def test_a_branch_without_its_deleted_parent_carries_what_is_here(db: SessionDB,
 
 
 def test_a_session_that_inherited_messages_here_grows(db: SessionDB, other: SessionDB) -> None:
-    """The session has messages that it inherited from a deleted session and that were not written in it. The
-    copy in the file therefore has not diverged."""
+    """The session has inherited messages of a deleted session. They were not written in this session, so the
+    copy in the file has not diverged."""
     begin(db, "a", "one")
     db.branch("a", session_id="b")
     other.import_sessions(export(db), trusted=True)
@@ -974,15 +977,16 @@ def test_a_session_that_inherited_messages_here_grows(db: SessionDB, other: Sess
 
 
 def test_a_copy_of_a_session_under_another_name_is_another_session(db: SessionDB) -> None:
-    """If a person renames a session in a file, the import stores it a second time."""
+    """A person has renamed a session in the file. The import stores it a second time."""
     begin(db, "a", "one")
     given = [{**one, "id": "b"} for one in export(db)]
     assert db.import_sessions(given, trusted=True).messages == 1
     assert (contents(db, "a"), contents(db, "b")) == (["one"], ["one"])
 
 
-def test_messages_of_one_moment_are_told_apart(db: SessionDB) -> None:
-    """Other programs export a whole session with a single timestamp, so time does not identify a message."""
+def test_messages_with_the_same_time_are_distinguished(db: SessionDB) -> None:
+    """Other programs export a whole session with a single timestamp. So the time does not identify a
+    message."""
     messages = [{"role": "user", "content": f"said {number}", "timestamp": T} for number in range(50)]
     for number, message in enumerate(messages):
         message["uid"] = f"{number:032x}"

@@ -1,4 +1,4 @@
-"""Random histories of two stores that exchange exports: nothing is lost or duplicated, and the exchange converges."""
+"""Two stores with random histories exchange exports. Nothing is lost or duplicated, and the stores converge."""
 
 from __future__ import annotations
 
@@ -197,10 +197,10 @@ def test_machines_that_exchange_everything_hold_the_same_messages(
 
 @settings(suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(EDITING_STEPS, max_size=16), order=st.integers(0, 1000))
-def test_an_import_loses_and_doubles_nothing_in_any_order(
+def test_an_import_loses_and_duplicates_nothing_in_any_order(
     steps: list[tuple[str, int, int]], order: int
 ) -> None:
-    """Messages move between sessions when a conversation is edited or deleted, so a message is identified by
+    """Messages move between sessions when a conversation is edited or deleted. So a message is identified by
     its uid."""
     with tempfile.TemporaryDirectory() as folder:
         machines = Machines(folder, "xy")
@@ -251,10 +251,10 @@ def find_rewound(db: SessionDB) -> set[str]:
 @settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
 @given(st.lists(LINEAR_STEPS, max_size=15), st.lists(st.booleans(), max_size=15))
 @example([("append", 0), ("append", 0), ("compress", 0), ("append", 1)], [False, False, True])
-def test_a_copy_that_follows_is_the_same_whenever_it_was_sent(
+def test_a_store_that_only_imports_does_not_depend_on_the_times_of_imports(
     steps: list[tuple[str, int]], sends: list[bool]
 ) -> None:
-    """One store changes and the other only imports. The result does not depend on when and how often it
+    """One store changes, and the other only imports. The result does not depend on when and how often it
     imports."""
     with tempfile.TemporaryDirectory() as folder:
         machines = Machines(folder, "xy")

@@ -1,4 +1,6 @@
-"""Which session a name refers to: ids, prefixes of ids, titles. Filters select several conversations."""
+"""Which session a name refers to: an id, a prefix of an id, or a title. Also which conversations a filter
+selects.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def test_part_of_a_title_is_enough_if_there_is_only_one(db: SessionDB) -> None:
     assert db.named("e%t") == ResolvedName(None, [])
 
 
-def test_several_are_told_newest_activity_first_and_nobody_is_chosen(db: SessionDB) -> None:
+def test_several_matches_are_listed_newest_first_and_none_is_chosen(db: SessionDB) -> None:
     create(db, "20250101_a", at=1e9)
     create(db, "20250102_b", title="plan", at=1.2e9)
     create(db, "20250103_c", at=1.1e9)
@@ -56,7 +58,7 @@ def test_several_are_told_newest_activity_first_and_nobody_is_chosen(db: Session
 
 
 @pytest.mark.parametrize("name", ["", "   ", "nobody", "%", "_", "\\", "x" * 100_000, "\0"])
-def test_what_names_nothing_is_nobody(db: SessionDB, name: str) -> None:
+def test_an_unknown_name_finds_nothing(db: SessionDB, name: str) -> None:
     create(db, "one", title="title")
     assert db.named(name) == ResolvedName(None, [])
 
@@ -71,7 +73,7 @@ def test_a_title_leads_to_the_end_of_its_conversation_and_the_trash_has_no_names
     assert db.named("first") == ResolvedName(None, [])
 
 
-def test_what_a_shell_offers_starts_with_titles(db: SessionDB) -> None:
+def test_completions_begin_with_titles(db: SessionDB) -> None:
     create(db, "ga1")
     create(db, "other", title="Garden")
     assert [row["id"] for row in db.starting_with("ga")] == ["other", "ga1"]
@@ -92,7 +94,7 @@ def test_a_conversation_is_judged_and_selected_as_a_whole(db: SessionDB) -> None
     assert db.select_sessions(Selection(max_messages=4)) == ["else"]
 
 
-def test_subagents_stand_for_themselves_or_follow_whom_they_worked_for(db: SessionDB) -> None:
+def test_subagents_are_selected_alone_or_with_their_conversation(db: SessionDB) -> None:
     create(db, "chat", title="chat")
     db.delegate("chat", session_id="helper")
     assert db.select_sessions(Selection(title="chat")) == ["chat"]

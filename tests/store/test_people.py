@@ -1,4 +1,4 @@
-"""Scoped handles: for a person, sessions of other people do not exist."""
+"""A scoped handle shows a person only their own sessions. Sessions of other people do not exist for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ann(db: SessionDB) -> ScopedStore:
     return db.scoped(ANN)
 
 
-def test_everybody_sees_their_own_and_the_room_they_speak_in_and_nothing_else(db: SessionDB) -> None:
+def test_a_person_sees_only_their_own_sessions_and_those_of_their_room(db: SessionDB) -> None:
     db.create_session("local", "cli")
     private = {who: db.scoped(who).create_session() for who in (ANN, BOB, ANN_ELSEWHERE)}
     room = db.scoped(ANN_IN_ROOM).create_session(shared=True)
@@ -84,13 +84,13 @@ def test_different_people_and_rooms_have_different_owners(one: Any, other: Any) 
 
 
 @given(st.text(st.sampled_from(":%3A25x"), min_size=1), st.text(st.sampled_from(":%person"), min_size=1))
-def test_whose_something_is_can_be_read_from_its_owner(user: str, chat: str) -> None:
+def test_the_person_can_be_read_from_the_owner(user: str, chat: str) -> None:
     assert find_person(Principal("telegram", user).person) == user
     assert find_person(Principal("telegram", None, chat).room) is None
     assert find_person("") is None
 
 
-def test_somebody_who_is_nobody_gets_no_handle(db: SessionDB) -> None:
+def test_an_empty_principal_gets_no_handle(db: SessionDB) -> None:
     with pytest.raises(ValueError, match="neither a person nor a room"):
         db.scoped(Principal("telegram"))
     with pytest.raises(ValueError, match="no person"):
@@ -99,7 +99,7 @@ def test_somebody_who_is_nobody_gets_no_handle(db: SessionDB) -> None:
         db.scoped(Principal("telegram", "ann")).create_session(shared=True)
 
 
-def test_titles_are_unique_per_person_and_tell_nothing_of_others(db: SessionDB, ann: ScopedStore) -> None:
+def test_titles_are_unique_per_person_and_reveal_nothing_of_others(db: SessionDB, ann: ScopedStore) -> None:
     bob = db.scoped(BOB)
     mine, theirs = ann.create_session(), bob.create_session()
     assert ann.set_session_title(mine, "plans")
@@ -116,7 +116,7 @@ def test_titles_are_unique_per_person_and_tell_nothing_of_others(db: SessionDB, 
     assert ann.get_session_title(child) == "plans #2"
 
 
-def test_nobody_learns_by_asking_which_ids_others_have(db: SessionDB, ann: ScopedStore) -> None:
+def test_creating_a_session_does_not_reveal_ids_of_other_people(db: SessionDB, ann: ScopedStore) -> None:
     db.create_session("api-1234", "cli")
     theirs, mine = db.scoped(BOB).create_session("api-1234"), ann.create_session("api-1234")
     assert len({theirs, mine, "api-1234"}) == 3
@@ -152,7 +152,7 @@ def test_a_child_stays_with_its_owner_and_place(db: SessionDB, ann: ScopedStore)
         assert db.scoped(BOB).get_session(child) is None
 
 
-def test_nobody_learns_what_others_have_used(db: SessionDB, ann: ScopedStore) -> None:
+def test_the_usage_of_other_people_is_not_visible(db: SessionDB, ann: ScopedStore) -> None:
     bob = db.scoped(BOB)
     bob.record_usage(bob.create_session(), model="m", input_tokens=7)
     assert bob.usage_of_owner(BOB.person or "", 0.0).tokens == 7
@@ -345,7 +345,7 @@ def secrets(db: SessionDB) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("whose", ["bob", "room", "local"])
-def test_not_yours_is_told_like_not_found(
+def test_a_foreign_session_looks_like_a_missing_one(
     db: SessionDB, ann: ScopedStore, secrets: dict[str, str], whose: str
 ) -> None:
     before = db.export_session(secrets[whose])
@@ -372,7 +372,7 @@ PRINCIPALS = [ANN, BOB, ANN_IN_ROOM, BOB_IN_ROOM, ANN_IN_THREAD, ANN_ELSEWHERE]
         max_size=40,
     )
 )
-def test_random_people_doing_anything_never_see_what_is_not_theirs(
+def test_random_people_never_see_data_of_others(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str, int]]
 ) -> None:
     """Every row contains a mark of its owner. No person may ever receive the mark of another person."""

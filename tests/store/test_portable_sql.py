@@ -1,7 +1,7 @@
-"""SQL outside `store/sqlite` works with every engine. The words of the statements are checked; the statements
-are not run.
+"""SQL outside `store/sqlite` works with every engine. The test checks the words of each statement and does
+not run it.
 
-The same rule applies to tests outside the SQLite-only places.
+The same rule applies to tests outside the folders for SQLite-only tests.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def test_sqlite_only_tests_are_marked_and_their_places_described(request: pytest
         "CREATE TRIGGER t BEFORE INSERT ON tags BEGIN SELECT RAISE(ABORT, 'no'); END",
     ],
 )
-def test_what_only_sqlite_takes_is_refused(sql: str) -> None:
+def test_sql_that_only_sqlite_accepts_is_refused(sql: str) -> None:
     assert SQL.search(sql)
     assert find_refused(sql)
 
@@ -116,5 +116,5 @@ def test_what_only_sqlite_takes_is_refused(sql: str) -> None:
         "SELECT replace(?, title, '') FROM sessions WHERE coalesce(a = ?, TRUE)",
     ],
 )
-def test_what_every_engine_takes_is_allowed(sql: str) -> None:
+def test_sql_that_every_engine_accepts_is_allowed(sql: str) -> None:
     assert find_refused(sql) == []

@@ -1,4 +1,4 @@
-"""Deletion, pruning and maintenance: which sessions are removed, which stay, and which are never touched."""
+"""Deletion, pruning and maintenance: which sessions are removed and which are kept."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def column(db: SessionDB, session_id: str, name: str) -> object:
 # ---------------------------------------------------------------- delete
 
 
-def test_deleting_what_is_not_there_is_false(db: SessionDB) -> None:
+def test_deleting_an_unknown_session_returns_false(db: SessionDB) -> None:
     assert db.delete_session("nobody") is False
 
 
@@ -88,7 +88,7 @@ def test_a_deleted_session_is_gone_with_its_messages_and_from_search(db: Session
     assert [hit["session_id"] for hit in db.search_messages("said")] == ["b"]
 
 
-def test_everything_that_hangs_on_a_session_goes_with_it(db: SessionDB) -> None:
+def test_all_data_of_a_session_is_deleted_with_it(db: SessionDB) -> None:
     session(db, "a", 1)
     message = read_value(db, "SELECT id FROM messages")
     change_rows(
@@ -172,7 +172,7 @@ def test_messages_that_a_survivor_carries_move_to_it(carried: SessionDB) -> None
     assert carried.search_messages("four") == []
 
 
-def test_they_move_to_the_carrier_that_started_first_and_on_when_that_goes(carried: SessionDB) -> None:
+def test_carried_messages_move_to_the_oldest_carrier_and_then_to_the_next(carried: SessionDB) -> None:
     carried.create_session("branch", "cli", started_at=300.0)
     carry(carried, "branch", 1, 3)
     carried.delete_session("root")
@@ -184,7 +184,7 @@ def test_they_move_to_the_carrier_that_started_first_and_on_when_that_goes(carri
     assert column(carried, "branch", "message_count") == 3
 
 
-def test_a_message_taken_back_where_it_was_said_lives_on_where_it_is_carried(carried: SessionDB) -> None:
+def test_a_message_rewound_in_its_session_stays_where_it_is_carried(carried: SessionDB) -> None:
     change_rows(carried, "UPDATE messages SET active = 0 WHERE content IN ('two', 'four')")
     assert spoken(carried, "tip")[0] == "two"
     carried.delete_session("root")
@@ -211,7 +211,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_its_files_go_and_no_others(db: SessionDB, folder: Path) -> None:
+def test_only_the_files_of_the_session_are_removed(db: SessionDB, folder: Path) -> None:
     session(db, "a", 1)
     session(db, "a_b", 1)
     own = ("a.json", "a.jsonl", "session_a.json", "request_dump_a_1.json", "request_dump_a_2025_01.json")
@@ -251,7 +251,7 @@ def test_an_id_is_neither_a_pattern_nor_a_path(db: SessionDB, folder: Path, name
     assert (folder / "x" / "y.json").exists()
 
 
-def test_files_that_cannot_be_removed_are_no_error(db: SessionDB, folder: Path, tmp_path: Path) -> None:
+def test_files_that_cannot_be_removed_are_not_an_error(db: SessionDB, folder: Path, tmp_path: Path) -> None:
     session(db, "a", 1)
     session(db, "b", 1)
     (folder / "a.json").mkdir()
@@ -292,7 +292,7 @@ def test_a_session_without_messages_ages_from_its_start(db: SessionDB) -> None:
     assert db.prune_sessions(90) == 1
 
 
-def test_of_a_source_only_that_one_is_pruned(db: SessionDB) -> None:
+def test_pruning_can_be_limited_to_a_source(db: SessionDB) -> None:
     session(db, "a", 100, source="telegram")
     session(db, "b", 100, source="api_server")
     session(db, "c", 100)
@@ -339,7 +339,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("why", KEPT)
-def test_what_is_kept_is_kept_as_a_whole(db: SessionDB, why: str) -> None:
+def test_a_kept_conversation_is_kept_as_a_whole(db: SessionDB, why: str) -> None:
     continued(db, 100)
     db.end_session("second", "cli_close")
     assert len(db.list_prune_candidates(0)) == 2
@@ -373,7 +373,7 @@ def test_surviving_children_become_roots(db: SessionDB) -> None:
     assert [row["id"] for row in db.list_sessions_rich()] == ["child"]
 
 
-def test_subagents_go_with_their_conversation_and_not_before(db: SessionDB) -> None:
+def test_subagents_are_pruned_with_their_conversation_and_not_before(db: SessionDB) -> None:
     session(db, "parent", 100, ended=False)
     session(db, "task", 100)
     change_rows(
@@ -404,8 +404,8 @@ def test_a_dry_run_names_exactly_what_goes_longest_unused_first(db: SessionDB) -
 
 
 class Meanwhile(Retention):
-    """A retention manager in which a message is stored between the selection of old sessions and their
-    deletion."""
+    """A retention manager in which a message is stored after old sessions were selected and before they are
+    deleted."""
 
     def _prune_batch(
         self, roots: list[str], cutoff: float, only: Selection, ended_by: float | None
@@ -445,7 +445,7 @@ def test_files_of_pruned_sessions_go(db: SessionDB, folder: Path) -> None:
 # ---------------------------------------------------------------- after crashes
 
 
-def test_ghosts_are_ended_untitled_silent_tui_sessions_of_yesterday(db: SessionDB, folder: Path) -> None:
+def test_ended_untitled_empty_tui_sessions_are_removed_after_a_day(db: SessionDB, folder: Path) -> None:
     def ghost(name: str, days: float = 2, source: str = "tui", ended: bool = True) -> None:
         db.create_session(name, source, started_at=ago(days))
         if ended:
@@ -554,7 +554,7 @@ def test_maintenance_prunes_vacuums_and_leaves_its_stamp(db: SessionDB) -> None:
     assert ids(db) == {"young"}
 
 
-def test_the_second_within_the_interval_is_skipped(db: SessionDB) -> None:
+def test_a_second_run_within_the_interval_is_skipped(db: SessionDB) -> None:
     assert db.maybe_auto_prune_and_vacuum() == {"skipped": False, "pruned": 0, "vacuumed": False}
     session(db, "old", 100)
     assert db.maybe_auto_prune_and_vacuum() == {"skipped": True, "pruned": 0, "vacuumed": False}
@@ -562,18 +562,18 @@ def test_the_second_within_the_interval_is_skipped(db: SessionDB) -> None:
 
 
 @pytest.mark.parametrize("stamp", ["", "yesterday", "nan", "99999999999", "-5", "0"])
-def test_a_stamp_that_cannot_be_is_as_if_never_run(db: SessionDB, stamp: str) -> None:
+def test_an_invalid_time_of_the_last_run_is_ignored(db: SessionDB, stamp: str) -> None:
     db.set_meta("last_auto_prune", stamp)
     assert db.maybe_auto_prune_and_vacuum()["skipped"] is False
 
 
-def test_a_stamp_older_than_the_interval_lets_it_run(db: SessionDB) -> None:
+def test_maintenance_runs_again_after_the_interval(db: SessionDB) -> None:
     db.set_meta("last_auto_prune", str(time.time() - 2 * 3600))
     assert db.maybe_auto_prune_and_vacuum(min_interval_hours=3)["skipped"] is True
     assert db.maybe_auto_prune_and_vacuum(min_interval_hours=1)["skipped"] is False
 
 
-def test_of_many_at_once_one_runs(db: SessionDB, home: Path) -> None:
+def test_only_one_of_many_concurrent_runs_is_executed(db: SessionDB, home: Path) -> None:
     session(db, "old", 100)
     stores = [SessionDB(home / "state.db") for _ in range(6)]
     with ThreadPoolExecutor(6) as pool:
@@ -584,7 +584,7 @@ def test_of_many_at_once_one_runs(db: SessionDB, home: Path) -> None:
     assert sum(result["pruned"] for result in results) == 1
 
 
-def test_maintenance_closes_what_a_crash_left_open_so_that_it_ages(db: SessionDB, departed: int) -> None:
+def test_maintenance_closes_sessions_that_a_crash_left_open(db: SessionDB, departed: int) -> None:
     session(db, "crashed", 100, ended=False)
     session(db, "idle", 8, ended=False)
     session(db, "chat", 100, ended=False, source="telegram")
@@ -754,13 +754,13 @@ UNTHINNED: dict[str, list[tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("why", UNTHINNED)
-def test_what_is_left_whole(tools: SessionDB, why: str) -> None:
+def test_what_is_not_thinned(tools: SessionDB, why: str) -> None:
     for statement, *values in UNTHINNED[why]:
         change_rows(tools, statement, *values)
     assert tools.thin(dry_run=True) == tools.thin() == (0, 0, 0)
 
 
-def test_what_the_same_conversation_carries_is_thinned_for_all_of_it(tools: SessionDB) -> None:
+def test_carried_output_is_thinned_for_the_whole_conversation(tools: SessionDB) -> None:
     tools.end_session("old", "compression")
     tools.create_session("next", "cli", parent_session_id="old", started_at=ago(99))
     carry(tools, "next", 2, 3)
@@ -784,19 +784,19 @@ def test_structured_output_becomes_the_text_in_it(db: SessionDB) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"older_than_days": -1}, {"larger_than": "16k"}, {"older_than_days": None}]
 )
-def test_what_to_thin_is_checked(tools: SessionDB, wrong: dict[str, Any]) -> None:
+def test_arguments_of_thinning_are_checked(tools: SessionDB, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         tools.thin(**wrong)
 
 
-def test_maintenance_thins_only_where_it_is_told_to(tools: SessionDB) -> None:
+def test_maintenance_thins_only_if_configured(tools: SessionDB) -> None:
     tools.end_session("old", "x")
     assert "thinned" not in tools.maybe_auto_prune_and_vacuum(retention_days=999)
     result = tools.maybe_auto_prune_and_vacuum(retention_days=999, min_interval_hours=0, thin_days=30)
     assert result == {"skipped": False, "pruned": 0, "vacuumed": True, "thinned": len(LONG) - 800}
 
 
-def test_a_thinning_done_again_after_a_commit_that_lasted_counts_once(tools: SessionDB) -> None:
+def test_a_thinning_that_is_repeated_after_its_commit_counts_once(tools: SessionDB) -> None:
     planned = tools.thin(dry_run=True)
     assert Thinner(RepeatingEngine(tools)).thin() == planned
 
@@ -808,7 +808,7 @@ def test_a_thinning_done_again_after_a_commit_that_lasted_counts_once(tools: Ses
     days=st.sampled_from([0, 30, 100]),
     larger_than=st.sampled_from([-1, 0, 1000, 5000]),
 )
-def test_a_dry_run_of_thinning_says_what_happens(
+def test_a_dry_run_of_thinning_reports_what_would_happen(
     tmp_path_factory: pytest.TempPathFactory,
     families: list[dict[str, Any]],
     sizes: list[tuple[int, int, bool]],

@@ -1,4 +1,4 @@
-"""Rewind: messages leave the context and the search, but are not deleted."""
+"""A rewind removes messages from the context and from searches. It does not delete them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def talked(db: SessionDB) -> tuple[SessionDB, list[int]]:
     return db, ids
 
 
-def test_it_takes_the_message_and_all_after_it_out_of_context_counts_and_search(
+def test_a_rewind_removes_a_message_and_all_later_ones_from_context_counts_and_search(
     talked: tuple[SessionDB, list[int]],
 ) -> None:
     db, ids = talked
@@ -45,7 +45,7 @@ def test_it_takes_the_message_and_all_after_it_out_of_context_counts_and_search(
     assert db.verify().ok
 
 
-def test_it_comes_back(talked: tuple[SessionDB, list[int]]) -> None:
+def test_a_rewind_can_be_undone(talked: tuple[SessionDB, list[int]]) -> None:
     db, ids = talked
     before = db.get_messages("a")
     db.rewind_to_message("a", ids[0])
@@ -62,7 +62,7 @@ def test_it_comes_back(talked: tuple[SessionDB, list[int]]) -> None:
     assert (row["message_count"], row["tool_call_count"], row["preview"]) == (4, 1, "apple")
 
 
-def test_a_carried_message_is_taken_back_here_and_stays_where_it_was_said(
+def test_a_carried_message_is_rewound_here_and_stays_in_its_session(
     talked: tuple[SessionDB, list[int]],
 ) -> None:
     db, ids = talked
@@ -77,7 +77,7 @@ def test_a_carried_message_is_taken_back_here_and_stays_where_it_was_said(
     assert read_context(db, child) == ["apple", "fruit", "cherry", "plum", "fig"]
 
 
-def test_what_was_taken_back_survives_the_deletion_of_the_session_that_said_it(
+def test_rewound_messages_survive_the_deletion_of_their_session(
     talked: tuple[SessionDB, list[int]],
 ) -> None:
     db, ids = talked
@@ -90,7 +90,7 @@ def test_what_was_taken_back_survives_the_deletion_of_the_session_that_said_it(
     assert read_context(db, child) == ["fruit", "cherry", "plum"]
 
 
-def test_export_and_import_keep_it(talked: tuple[SessionDB, list[int]], tmp_path_factory: Any) -> None:
+def test_export_and_import_keep_a_rewind(talked: tuple[SessionDB, list[int]], tmp_path_factory: Any) -> None:
     db, ids = talked
     db.rewind_to_message("a", ids[2])
     exported = db.export_session("a")
@@ -103,7 +103,9 @@ def test_export_and_import_keep_it(talked: tuple[SessionDB, list[int]], tmp_path
 
 
 @pytest.mark.parametrize("which", [1, 99])
-def test_only_a_persons_message_can_be_gone_back_to(talked: tuple[SessionDB, list[int]], which: int) -> None:
+def test_only_a_message_of_a_person_can_be_the_target(
+    talked: tuple[SessionDB, list[int]], which: int
+) -> None:
     db, ids = talked
     with pytest.raises(ValueError, match="not a user message"):
         db.rewind_to_message("a", ids[which] if which < len(ids) else which)
@@ -112,7 +114,7 @@ def test_only_a_persons_message_can_be_gone_back_to(talked: tuple[SessionDB, lis
     assert len(read_context(db, "a")) == 4
 
 
-def test_what_a_person_said_last_can_be_chosen_from(talked: tuple[SessionDB, list[int]]) -> None:
+def test_the_last_messages_of_a_person_are_listed(talked: tuple[SessionDB, list[int]]) -> None:
     db, ids = talked
     db.append_message("a", "user", "x" * 200)
     recent = db.list_recent_user_messages("a", limit=2)
@@ -144,7 +146,7 @@ def exchange(db: SessionDB, session: str, text: str) -> list[int]:
     return [db.append_message(session, "user", text), db.append_message(session, "assistant", "yes")]
 
 
-def test_only_what_was_taken_back_last_comes_back(db: SessionDB) -> None:
+def test_only_the_last_rewind_is_undone(db: SessionDB) -> None:
     db.create_session("a", "cli")
     first = exchange(db, "a", "A")
     exchange(db, "a", "B")
@@ -168,7 +170,7 @@ def test_an_earlier_rewind_between_the_messages_of_the_last_one_stays_away(db: S
     assert [text for text in read_context(db, "a") if text != "yes"] == ["A", "B", "D"]
 
 
-def test_a_clock_that_goes_back_does_not_change_what_was_last(
+def test_a_clock_that_goes_back_does_not_change_the_order_of_rewinds(
     db: SessionDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.create_session("a", "cli")
@@ -184,9 +186,9 @@ def test_a_clock_that_goes_back_does_not_change_what_was_last(
 
 @settings(max_examples=scale_examples(240), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-def test_what_comes_back_is_what_an_editor_would_redo(db: SessionDB, steps: list[tuple[str, int]]) -> None:
-    """A restore brings back the same messages as "redo" in an editor. This holds even in branches and
-    continuations, where some of the messages belong to another session."""
+def test_undoing_rewinds_works_like_redo_in_an_editor(db: SessionDB, steps: list[tuple[str, int]]) -> None:
+    """A restore brings back the same messages as "redo" in an editor. This is also true in branches and
+    continuations, where some messages belong to another session."""
     session = new_session_id()
     db.create_session(session, "cli")
     live: list[int] = []

@@ -1,4 +1,6 @@
-"""Routing: each chat has one row, a chat follows its conversation, and the session of a lost row is found again."""
+"""Each chat has one routing row. A chat follows its conversation. If the row is lost, the session of the chat
+is found again.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def found(route: Route | None) -> tuple[str, str]:
 # --- one row per chat
 
 
-def test_a_chat_is_found_by_its_key_and_by_what_it_is(sessions: SessionDB) -> None:
+def test_a_chat_is_found_by_its_key_and_by_its_parts(sessions: SessionDB) -> None:
     route = sessions.routing.route("k", *DM, "a", {"display_name": "Ann"})
     assert route[:7] == ("k", *DM, "a")
     assert route.entry == {"display_name": "Ann"}
@@ -59,7 +61,7 @@ def test_a_chat_is_found_by_its_key_and_by_what_it_is(sessions: SessionDB) -> No
     assert sessions.routing.find("telegram", "dm", "43") is None
 
 
-def test_routing_again_moves_the_chat_and_keeps_what_is_not_given(sessions: SessionDB) -> None:
+def test_routing_again_moves_the_chat_and_keeps_other_values(sessions: SessionDB) -> None:
     first = sessions.routing.route("k", *DM, "a", {"display_name": "Ann"})
     second = sessions.routing.route("k", *DM, "b")
     assert second == first._replace(session_id="b", updated_at=second.updated_at)
@@ -163,7 +165,7 @@ def test_the_same_five_parts_are_the_same_row_whatever_the_key(
 # --- by origin
 
 
-def test_what_was_delivered_to_a_chat_finds_its_participant(sessions: SessionDB) -> None:
+def test_the_participant_of_a_chat_is_found_by_its_origin(sessions: SessionDB) -> None:
     sessions.routing.route("ann", "telegram", "group", "-100", "", "ann", "a")
     sessions.routing.route("bob", "telegram", "group", "-100", "", "bob", "b")
     by_origin = sessions.routing.find_by_origin
@@ -174,7 +176,7 @@ def test_what_was_delivered_to_a_chat_finds_its_participant(sessions: SessionDB)
     assert by_origin("telegram", "-100", "7", "ann") is None
 
 
-def test_where_only_one_takes_part_the_newest_of_their_threads_counts(sessions: SessionDB) -> None:
+def test_with_one_participant_the_newest_thread_is_used(sessions: SessionDB) -> None:
     sessions.routing.route("one", "telegram", "group", "-100", "1", "", "a")
     sessions.routing.route("two", "telegram", "group", "-100", "2", "", "b")
     assert found(sessions.routing.find_by_origin("telegram", -100)) == ("two", "b")
@@ -204,7 +206,7 @@ def test_switching_ends_the_old_session_and_reopens_the_other(sessions: SessionD
     assert sessions.verify().ok
 
 
-def test_a_session_that_another_chat_is_in_goes_on(sessions: SessionDB) -> None:
+def test_a_session_that_another_chat_uses_stays_open(sessions: SessionDB) -> None:
     sessions.set_session_title("a", "Rome")
     sessions.routing.route("k", *DM, "a")
     sessions.routing.route("other", *DM[:2], "43", "", "", "a")
@@ -215,9 +217,7 @@ def test_a_session_that_another_chat_is_in_goes_on(sessions: SessionDB) -> None:
 
 
 @pytest.mark.parametrize("said", [None, "hello"])
-def test_only_a_session_in_which_something_was_said_keeps_its_title(
-    sessions: SessionDB, said: str | None
-) -> None:
+def test_only_a_session_with_messages_keeps_its_title(sessions: SessionDB, said: str | None) -> None:
     sessions.set_session_title("a", "Rome")
     if said is not None:
         sessions.append_message("a", "user", said)
@@ -226,7 +226,7 @@ def test_only_a_session_in_which_something_was_said_keeps_its_title(
     assert row(sessions, "a")["title"] == (None if said is None else "Rome")
 
 
-def test_what_a_branch_carries_was_said(sessions: SessionDB) -> None:
+def test_carried_messages_of_a_branch_count_as_messages(sessions: SessionDB) -> None:
     sessions.append_message("a", "user", "hello")
     branch = sessions.branch("a", title="Rome")
     sessions.routing.route("k", *DM, branch)
@@ -234,13 +234,13 @@ def test_what_a_branch_carries_was_said(sessions: SessionDB) -> None:
     assert row(sessions, branch)["title"] == "Rome"
 
 
-def test_switching_to_where_one_is_changes_nothing(sessions: SessionDB) -> None:
+def test_switching_to_the_current_session_changes_nothing(sessions: SessionDB) -> None:
     before = sessions.routing.route("k", *DM, "a")
     assert sessions.routing.switch("k", "a") == before
     assert row(sessions, "a")["ended_at"] is None
 
 
-def test_switching_to_an_older_part_of_a_conversation_goes_to_its_live_end(sessions: SessionDB) -> None:
+def test_switching_to_an_older_segment_leads_to_the_last_session(sessions: SessionDB) -> None:
     sessions.routing.route("k", *DM, "a")
     continued(sessions, "b", by="b2")
     assert found(sessions.routing.switch("k", "b")) == ("k", "b2")
@@ -278,7 +278,7 @@ def test_a_deleted_session_leaves_no_route(sessions: SessionDB) -> None:
     assert sessions.routing.list_routes() == []
 
 
-def test_a_session_in_the_trash_is_live_nowhere_until_it_comes_back(sessions: SessionDB) -> None:
+def test_a_trashed_session_is_not_live_until_it_is_restored(sessions: SessionDB) -> None:
     route = sessions.routing.route("k", *DM, "a")
     change_rows(sessions, "UPDATE sessions SET trashed_at = 1.0 WHERE id = 'a'")
     assert sessions.routing.find_live_session("k") is None
@@ -321,8 +321,8 @@ def lose(db: SessionDB) -> None:
 
 
 def chat(db: SessionDB, session_id: str, said_at: float, *, ended: str | None = None) -> str:
-    """Create a session of the private chat, started at 100 and last used at `said_at`. The routing row of the
-    chat is lost."""
+    """Create a session of the private chat. It started at 100 and was last used at `said_at`. The chat has no
+    routing row."""
     db.create_session(session_id, "telegram", started_at=100.0)
     db.append_message(session_id, "user", "hello", timestamp=said_at)
     db.routing.route("k", *DM, session_id)
@@ -333,7 +333,7 @@ def chat(db: SessionDB, session_id: str, said_at: float, *, ended: str | None = 
     return session_id
 
 
-def test_a_lost_row_is_recovered_from_what_was_really_used_last(db: SessionDB) -> None:
+def test_a_lost_row_is_recovered_with_the_last_used_session(db: SessionDB) -> None:
     chat(db, "old", 200)
     chat(db, "used", 300)
     db.create_session("begun later, never used", "telegram", started_at=250)
@@ -342,30 +342,30 @@ def test_a_lost_row_is_recovered_from_what_was_really_used_last(db: SessionDB) -
     assert db.routing.recover(*DM) == "used"
     assert db.routing.recover("telegram", "dm", "43") is None
     assert db.routing.recover("discord", "dm", "42") is None
-    assert db.routing.list_routes() == []  # it only returns the session; the caller routes
+    assert db.routing.list_routes() == []  # the call only returns the session; the caller creates the route
 
 
-def test_of_two_equally_old_the_one_begun_later_counts(db: SessionDB) -> None:
+def test_of_two_sessions_used_at_the_same_time_the_newer_is_recovered(db: SessionDB) -> None:
     chat(db, "a", 300)
     chat(db, "b", 300)
     change_rows(db, "UPDATE sessions SET started_at = 120 WHERE id = 'a'")
     assert db.routing.recover(*DM) == "a"
 
 
-def test_what_a_crash_left_open_comes_before_what_was_ended_on_purpose(db: SessionDB) -> None:
+def test_an_open_session_is_recovered_before_an_ended_one(db: SessionDB) -> None:
     chat(db, "left", 300, ended="session_switch")
     chat(db, "open", 200)
     assert db.routing.recover(*DM) == "open"
 
 
-def test_without_an_open_one_the_last_that_ended_is_taken_up(db: SessionDB) -> None:
+def test_without_an_open_session_the_last_ended_one_is_recovered(db: SessionDB) -> None:
     chat(db, "older", 200, ended="agent_close")
     chat(db, "newer", 300, ended="session_switch")
     assert db.routing.recover(*DM) == "newer"
 
 
 @pytest.mark.parametrize("reason", ["session_reset", "idle", "daily"])
-def test_nothing_from_before_the_last_reset_comes_back(db: SessionDB, reason: str) -> None:
+def test_nothing_from_before_the_last_reset_is_recovered(db: SessionDB, reason: str) -> None:
     chat(db, "before", 200)
     chat(db, "reset", 300, ended=reason)
     assert db.routing.recover(*DM) is None
@@ -395,7 +395,7 @@ def test_a_deleted_session_is_not_recovered(db: SessionDB) -> None:
     assert db.routing.recover(*DM) is None
 
 
-def test_nobody_recovers_another_participants_session(sessions: SessionDB) -> None:
+def test_the_session_of_another_participant_is_not_recovered(sessions: SessionDB) -> None:
     sessions.routing.route("ann", "telegram", "group", "-100", "", "ann", "a")
     sessions.routing.route("bob", "telegram", "group", "-100", "", "bob", "b")
     lose(sessions)
@@ -407,8 +407,8 @@ def test_nobody_recovers_another_participants_session(sessions: SessionDB) -> No
     assert recover(*GROUP) is None
 
 
-def test_a_shared_rooms_session_is_known_by_its_owner_or_its_key(db: SessionDB) -> None:
-    db.create_session("s", "telegram", user_id="ann")  # the person who wrote first
+def test_the_session_of_a_shared_room_is_found_by_its_owner_or_key(db: SessionDB) -> None:
+    db.create_session("s", "telegram", user_id="ann")  # the first person who wrote
     db.routing.route("g", *GROUP, "s")
     lose(db)
     assert db.routing.recover(*GROUP) is None
@@ -418,7 +418,7 @@ def test_a_shared_rooms_session_is_known_by_its_owner_or_its_key(db: SessionDB) 
     assert db.routing.recover("telegram", "group", "-100", "", "ann") is None
 
 
-def test_a_resumed_session_stays_of_the_chat_it_was_made_for(sessions: SessionDB) -> None:
+def test_a_resumed_session_belongs_to_its_original_chat(sessions: SessionDB) -> None:
     sessions.create_session("terminal", "cli")
     sessions.routing.route("k", *DM, "a")
     sessions.routing.route("g", *GROUP, "a")
@@ -439,7 +439,7 @@ def handed_over(db: SessionDB, session_id: str) -> Route:
     return db.routing.hand_over("agent:main:telegram:dm:42", *DM, session_id, ANN.person)
 
 
-def test_a_conversation_that_is_handed_over_is_theirs_and_goes_on_in_their_chat(db: SessionDB) -> None:
+def test_a_conversation_that_is_handed_over_belongs_to_the_person_and_their_chat(db: SessionDB) -> None:
     first = db.create_session("first", "cli")
     db.set_session_title(first, "plans")
     db.append_message(first, "user", "from the terminal")
@@ -456,13 +456,13 @@ def test_a_conversation_that_is_handed_over_is_theirs_and_goes_on_in_their_chat(
     assert db.tip("plans") == second  # an unscoped handle sees all
 
 
-def test_nobody_else_sees_what_was_handed_over(db: SessionDB) -> None:
+def test_nobody_else_sees_a_conversation_that_was_handed_over(db: SessionDB) -> None:
     db.create_session("first", "cli")
     handed_over(db, "first")
     assert db.scoped(Principal("telegram", "8", "43")).get_session("first") is None
 
 
-def test_a_title_that_they_have_already_is_told_from_it(db: SessionDB) -> None:
+def test_a_title_that_the_person_already_uses_gets_a_number(db: SessionDB) -> None:
     ann = db.scoped(ANN)
     own = ann.create_session()
     ann.set_session_title(own, "plans")
@@ -473,21 +473,21 @@ def test_a_title_that_they_have_already_is_told_from_it(db: SessionDB) -> None:
     assert ann.get_session_title(own) == "plans"
 
 
-def test_what_worked_for_a_conversation_goes_with_it(db: SessionDB) -> None:
+def test_subagents_are_handed_over_with_their_conversation(db: SessionDB) -> None:
     db.create_session("first", "cli")
     helper = db.delegate("first")
     handed_over(db, "first")
     assert db.scoped(ANN).get_session(helper) is not None
 
 
-def test_nothing_is_handed_over_that_is_not_there(sessions: SessionDB) -> None:
+def test_an_unknown_session_cannot_be_handed_over(sessions: SessionDB) -> None:
     sessions.routing.route("k", *DM, "a")
     with pytest.raises(errors.UnknownSession):
         handed_over(sessions, "no-such-session")
     assert found(sessions.routing.get("k")) == ("k", "a")
 
 
-def test_the_clocks_of_chats_say_when_a_person_last_spoke(sessions: SessionDB) -> None:
+def test_the_time_of_the_last_message_of_a_person_is_recorded(sessions: SessionDB) -> None:
     sessions.routing.route("k", *DM, "a")
     sessions.routing.route("l", *GROUP, "b")
     sessions.append_message("a", "user", "hello", timestamp=100.0)

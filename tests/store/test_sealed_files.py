@@ -1,4 +1,4 @@
-"""The format of sealed files. The tests use a key but need no SQLite with ciphers."""
+"""The format of sealed files. The tests use a key, but need no SQLite library with ciphers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def test_the_format_is_what_the_documentation_says() -> None:
 
 
 @given(st.binary(max_size=3000), st.integers(0, 4000))
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, content: bytes, most: int) -> None:
+def test_a_sealed_text_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, most: int
+) -> None:
     root = tmp_path_factory.mktemp("root")
     for files in (SealedFiles(root, OneKey()), SealedFiles(root, OneKey(None))):
         file = root / "file"
@@ -121,7 +123,7 @@ def append_some(root: Path, number: int) -> None:
 
 
 def test_processes_add_to_one_history_at_once(sealed: SealedFiles) -> None:
-    """The history is plain at first. The first process that appends to it seals it."""
+    """The history is plain at first. The first process that appends an entry seals it."""
     (sealed.root / "chat_history").write_bytes(b"before\n")
     workers = [
         multiprocessing.get_context("spawn").Process(target=append_some, args=(sealed.root, number))

@@ -1,4 +1,4 @@
-"""The queue of store calls of an event loop: batches, results, errors, and waiting for the disk."""
+"""The queue of store calls of an event loop: its batches, results and errors, and its waits for the disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes_state import SessionDB
 
 
 class CountingStore:
-    """A store that records its syncs, and the thread of each."""
+    """A store that records its syncs and the thread of each sync."""
 
     def __init__(self, db: SessionDB) -> None:
         self._db = db

@@ -1,4 +1,4 @@
-"""Combinations of features: families, people, chats, leases, the trash, copies of the store."""
+"""Combinations of features: related sessions, people, chats, leases, the trash and copies of the store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def other(tmp_path: Path) -> Any:
 
 
 class TestContextAndCopies:
-    def test_an_import_never_carries_what_stands_between(self, db: SessionDB, other: SessionDB) -> None:
+    def test_an_import_does_not_carry_messages_in_between(self, db: SessionDB, other: SessionDB) -> None:
         for name in ("p", "q"):
             db.create_session(name, "cli")
         for at in range(3):
@@ -58,7 +58,7 @@ class TestContextAndCopies:
         assert other.import_sessions(whole, trusted=True).incomplete == ()
         assert read_context(other, child) == ["sum", "one", "two"]
 
-    def test_what_a_rewind_set_aside_comes_along(self, db: SessionDB, other: SessionDB) -> None:
+    def test_rewound_messages_are_imported(self, db: SessionDB, other: SessionDB) -> None:
         db.create_session("s", "cli")
         ids = talk(db, "s", "one", "two", "three")
         branch = db.branch("s")
@@ -78,7 +78,7 @@ class TestContextAndCopies:
         assert read_context(db, branch) == ["one", "two"]
         assert db.verify().ok
 
-    def test_handing_a_whole_context_back_stores_nothing_twice(self, db: SessionDB) -> None:
+    def test_replacing_with_the_whole_context_stores_nothing_twice(self, db: SessionDB) -> None:
         db.create_session("s", "cli")
         child = db.begin_continuation("s", "sum", talk(db, "s", "one", "two"))
         talk(db, child, "three")
@@ -99,7 +99,7 @@ class TestContextAndCopies:
         other.restore(backup.path)
         assert read_context(other, branch) == read_context(db, branch) == ["one", "two", "mine"]
 
-    def test_the_family_once_holds_all_of_the_context(self, db: SessionDB) -> None:
+    def test_the_conversation_contains_the_whole_context_once(self, db: SessionDB) -> None:
         db.create_session("s", "cli")
         talk(db, "s", "one")
         branches = [db.branch("s", end_parent=False) for _ in range(2)]
@@ -107,7 +107,7 @@ class TestContextAndCopies:
         for branch in branches:
             assert read_context(db, branch, include_ancestors=True) == ["one"]
 
-    def test_what_lives_in_one_branch_is_found_though_another_took_it_back(self, db: SessionDB) -> None:
+    def test_a_message_is_found_if_only_another_branch_rewound_it(self, db: SessionDB) -> None:
         db.create_session("s", "cli")
         ids = talk(db, "s", "albatross")
         first, second = (db.branch("s", end_parent=False) for _ in range(2))
@@ -115,7 +115,7 @@ class TestContextAndCopies:
         db.delete_session("s")
         assert [hit["session_id"] for hit in db.search_messages("albatross")] == [second]
 
-    def test_a_thinned_session_is_known_again(self, db: SessionDB) -> None:
+    def test_a_thinned_session_is_recognised_by_an_import(self, db: SessionDB) -> None:
         db.create_session("s", "cli", started_at=1.0)
         db.append_message("s", "tool", "x" * 50_000, timestamp=1.0)
         exported = db.export_session("s")
@@ -123,7 +123,7 @@ class TestContextAndCopies:
         assert db.thin().messages == 1
         assert db.import_sessions([exported]).skipped == ("s",)
 
-    def test_carried_messages_can_be_gone_back_to(self, db: SessionDB) -> None:
+    def test_a_rewind_to_a_carried_message_is_possible(self, db: SessionDB) -> None:
         db.create_session("s", "cli")
         ids = talk(db, "s", "one", "two")
         child = db.begin_continuation("s", "sum", ids)
@@ -131,7 +131,7 @@ class TestContextAndCopies:
 
 
 class TestPeople:
-    def test_a_room_and_a_person_are_no_family(self, db: SessionDB) -> None:
+    def test_a_session_of_a_room_and_one_of_a_person_cannot_be_related(self, db: SessionDB) -> None:
         ann, bob = db.scoped(ANN), db.scoped(BOB)
         room = ann.create_session(shared=True)
         with pytest.raises(errors.UnknownSession):
@@ -151,7 +151,7 @@ class TestPeople:
         assert ann.find_live_session("k") == room
         assert bob.route("k:bob", private, alone=True).session_id == private
 
-    def test_a_made_up_lease_frees_nobody(self, db: SessionDB) -> None:
+    def test_an_invented_lease_releases_nothing(self, db: SessionDB) -> None:
         ann, bob = db.scoped(ANN), db.scoped(BOB)
         hers, his = ann.create_session(), bob.create_session()
         lease, mine = ann.leases.acquire(hers, "chat"), bob.leases.acquire(his, "chat")
@@ -162,14 +162,14 @@ class TestPeople:
         mine = db.scoped(Principal("api_server", "u")).create_session()
         assert db.scoped(Principal("api-server", "u")).get_session(mine) is not None
 
-    def test_in_a_room_ones_own_title_is_meant_first(self, db: SessionDB) -> None:
+    def test_in_a_room_a_private_title_comes_first(self, db: SessionDB) -> None:
         ann = db.scoped(ANN)
         room, private = ann.create_session(shared=True), ann.create_session()
         for session_id in (room, private):
             ann.set_session_title(session_id, "plans")
         assert ann.tip("plans") == private
 
-    def test_what_waits_in_the_spool_comes_before_what_a_person_does_next(self, home: Path) -> None:
+    def test_spooled_messages_come_before_the_next_write_of_a_person(self, home: Path) -> None:
         with SessionDB(spool=True) as db, SessionDB() as sibling:
             impatient(db, 0.05)
             ann = db.scoped(ANN)
@@ -207,14 +207,14 @@ class TestChatsAndLeases:
         with pytest.raises(errors.LeaseHeld):
             db.leases.acquire(child, "gateway")
 
-    def test_watching_goes_on_after_a_compression(self, db: SessionDB) -> None:
+    def test_following_continues_after_a_compression(self, db: SessionDB) -> None:
         db.create_session("s", "cli")
         last = talk(db, "s", "one")[0]
         child = db.begin_continuation("s", "sum")
         talk(db, child, "two")
         assert [row["content"] for row in db.leases.follow("s", last)] == ["sum", "two"]
 
-    def test_what_was_begun_under_a_lease_is_finished_under_it(self, db: SessionDB) -> None:
+    def test_a_message_claimed_under_a_lease_is_completed_under_it(self, db: SessionDB) -> None:
         db.create_session("s", "telegram")
         db.routing.route("k", "telegram", "dm", "1", "", "", "s")
         db.inbox.accept("k", "telegram", {"text": "hi"}, "m1")
@@ -225,7 +225,7 @@ class TestChatsAndLeases:
             db.inbox.complete(entry.id)
         assert db.inbox.complete(entry.id, lease.epoch)
 
-    def test_a_chat_whose_key_is_spelled_anew_keeps_what_waits(self, db: SessionDB) -> None:
+    def test_a_chat_with_a_new_key_keeps_its_waiting_messages(self, db: SessionDB) -> None:
         db.create_session("s", "telegram")
         db.routing.route("k1", "telegram", "dm", "1", "", "", "s")
         db.inbox.accept("k1", "telegram", {"text": "hi"}, "m1")
@@ -233,7 +233,7 @@ class TestChatsAndLeases:
         assert db.inbox.accept("k2", "telegram", {"text": "hi"}, "m1") is None
         assert [entry.session_key for entry in db.inbox.list_waiting()] == ["k2"]
 
-    def test_a_chat_follows_its_conversation_whatever_goes(self, db: SessionDB) -> None:
+    def test_a_chat_follows_its_conversation_after_any_deletion(self, db: SessionDB) -> None:
         db.create_session("s", "telegram")
         child = db.begin_continuation("s", "sum")
         assert db.routing.route("k", "telegram", "dm", "1", "", "", "s").session_id == child
@@ -257,7 +257,7 @@ class TestChatsAndLeases:
         with pytest.raises(ValueError, match="not started by a reset that can still be undone"):
             db.undo_reset(fresh)
 
-    def test_where_the_parent_goes_on_its_chats_stay(self, db: SessionDB) -> None:
+    def test_chats_stay_with_a_parent_that_stays_open(self, db: SessionDB) -> None:
         db.create_session("s", "telegram")
         db.routing.route("k", "telegram", "dm", "1", "", "", "s")
         db.branch("s", end_parent=False)
@@ -271,7 +271,7 @@ class TestChatsAndLeases:
 
 
 class TestTrash:
-    def test_nothing_comes_out_of_what_lies_in_the_trash(self, db: SessionDB) -> None:
+    def test_no_session_can_be_created_from_a_trashed_one(self, db: SessionDB) -> None:
         db.create_session("s", "cli")
         db.set_session_title("s", "plans")
         db.trash_session("s")
@@ -284,7 +284,7 @@ class TestTrash:
         assert [row["id"] for row in db.search_sessions()] == ["t"]
         assert db.restore_session("s") == ["s"]
 
-    def test_a_family_without_its_trash(self, db: SessionDB) -> None:
+    def test_a_family_without_its_trashed_sessions(self, db: SessionDB) -> None:
         db.create_session("s", "cli")
         branch = db.branch("s")
         db.trash_session("s")
@@ -293,7 +293,7 @@ class TestTrash:
         assert tree.id == branch
 
 
-def test_a_secret_that_was_made_a_tag_is_scrubbed(db: SessionDB) -> None:
+def test_a_secret_in_a_tag_is_scrubbed(db: SessionDB) -> None:
     db.create_session("s", "cli")
     db.add_tags("s", "Sk-Live-ABCDEF123456")
     assert db.scrub("Sk-Live-ABCDEF123456").occurrences == 1

@@ -1,4 +1,4 @@
-"""Telegram topics: enabled per chat, one session per topic, removed with their session."""
+"""Telegram topics are enabled for each chat. Each topic has one session and is removed with that session."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def chat_session(db: SessionDB, session_id: str, at: float, user: str = USER) ->
     db.append_message(session_id, "user", f"hello from {session_id}", timestamp=at + 1)
 
 
-def test_a_store_without_topics_is_read_as_one(db: SessionDB) -> None:
+def test_reads_of_a_store_without_topics(db: SessionDB) -> None:
     chat_session(db, "a", 100.0)
     db.disable_telegram_topic_mode(chat_id=CHAT)
     assert db.is_telegram_topic_mode_enabled(chat_id=CHAT, user_id=USER) is False
@@ -55,7 +55,7 @@ def test_enabling_is_for_one_chat_and_its_user(db: SessionDB) -> None:
     assert db.is_telegram_topic_mode_enabled(chat_id="1002", user_id=USER) is False
 
 
-def test_what_telegram_told_is_kept_until_it_tells_otherwise(db: SessionDB) -> None:
+def test_values_from_telegram_are_kept_until_they_change(db: SessionDB) -> None:
     db.enable_telegram_topic_mode(
         chat_id=CHAT, user_id=USER, has_topics_enabled=True, allows_users_to_create_topics=False
     )
@@ -83,7 +83,7 @@ def test_disabling_clears_the_bindings_unless_told_to_keep_them(db: SessionDB, c
     assert db.is_telegram_session_linked_to_topic(session_id="elsewhere") is True
 
 
-def test_a_binding_tells_all_it_was_given(db: SessionDB) -> None:
+def test_a_binding_has_all_of_its_values(db: SessionDB) -> None:
     chat_session(db, "a", 100.0)
     db.bind_telegram_topic(
         chat_id=CHAT, thread_id="7", user_id=USER, session_key="key", session_id="a", managed_mode="restored"

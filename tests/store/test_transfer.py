@@ -1,4 +1,4 @@
-"""Export and import: an import restores everything that was exported, and a second import adds nothing."""
+"""An import restores everything that was exported. A second import adds nothing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def timeless(session: dict[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------- export
 
 
-def test_what_is_not_there_exports_as_none(db: SessionDB) -> None:
+def test_the_export_of_an_unknown_session_is_none(db: SessionDB) -> None:
     assert db.export_session("nobody") is None
 
 
@@ -84,7 +84,7 @@ def test_rewound_messages_are_exported_too(db: SessionDB) -> None:
     ]
 
 
-def test_all_come_newest_activity_first_with_children_and_archived_but_no_trash(db: SessionDB) -> None:
+def test_all_sessions_except_trashed_ones_are_exported_newest_first(db: SessionDB) -> None:
     talk(db, "old", "x", started_at=100.0)
     talk(db, "new", "x", started_at=300.0)
     talk(db, "child", "x", started_at=200.0, parent_session_id="old")
@@ -107,8 +107,8 @@ def test_a_source_exports_alone_under_either_spelling(db: SessionDB) -> None:
 
 
 def test_a_list_of_all_is_complete_at_the_call(db: SessionDB) -> None:
-    """A list of exports is complete when the call returns. A script that exports and then prunes therefore
-    loses nothing."""
+    """A list of exports is complete when the call returns. So a script that exports and then prunes loses
+    nothing."""
     talk(db, "a", "first", started_at=1.0)
     talk(db, "b", "kept", started_at=2.0)
     db.end_session("a", "done")
@@ -170,7 +170,7 @@ def test_a_long_session_is_read_in_several_snapshots(db: SessionDB, monkeypatch:
 
 
 def rich(db: SessionDB) -> None:
-    """Create a family with all kinds of data that a session can have."""
+    """Create related sessions with all kinds of data that a session can have."""
     talk(db, "root", "one", "two", model="m", model_config={"t": 1}, system_prompt="be kind", user_id="u")
     db.append_message("root", "assistant", None, tool_calls=[{"id": "x"}, {"id": "y"}], reasoning="why")
     db.append_message("root", "tool", "result\0with\u2028odd", tool_name="terminal", tool_call_id="x")
@@ -242,7 +242,7 @@ def test_the_second_import_adds_nothing(db: SessionDB, other: SessionDB) -> None
     assert db.import_sessions(given).added == (), "nor into the store it came from"
 
 
-def test_a_session_that_went_on_since_its_export_is_skipped(db: SessionDB) -> None:
+def test_a_session_that_grew_since_its_export_is_skipped(db: SessionDB) -> None:
     talk(db, "a", "one", "two")
     given = through_json(db)
     db.append_message("a", "user", "three")
@@ -250,7 +250,7 @@ def test_a_session_that_went_on_since_its_export_is_skipped(db: SessionDB) -> No
     assert contents(db, "a") == ["one", "two", "three"]
 
 
-def test_an_import_takes_a_session_back_out_of_the_trash(db: SessionDB) -> None:
+def test_an_import_restores_a_session_from_the_trash(db: SessionDB) -> None:
     talk(db, "a", "one")
     given = through_json(db)
     db.trash_session("a")
@@ -289,7 +289,7 @@ def test_a_lone_continuation_finds_the_messages_of_a_parent_that_is_here(
     assert spoken(other, "tip") == ["two", "three"]
 
 
-def test_an_import_broken_off_before_its_parents_came_is_made_whole_by_the_next(
+def test_an_import_that_stopped_before_its_parents_is_completed_by_the_next(
     db: SessionDB, other: SessionDB
 ) -> None:
     rich(db)
@@ -321,7 +321,7 @@ def test_a_different_session_of_the_same_id_gets_a_new_one_and_its_children_foll
     assert export(other, "child")["parent_session_id"] == new
 
 
-def test_what_got_a_new_id_is_recognised_the_next_time(db: SessionDB, other: SessionDB) -> None:
+def test_a_session_that_got_a_new_id_is_recognised_the_next_time(db: SessionDB, other: SessionDB) -> None:
     talk(db, "a", "mine")
     talk(db, "child", "small", parent_session_id="a")
     talk(other, "a", "theirs", started_at=900.0)
@@ -348,7 +348,7 @@ def test_a_title_in_use_gets_a_number_in_brackets(db: SessionDB, other: SessionD
     assert other.get_session_title("d") == "x" * 96 + " (2)"
 
 
-def test_a_parent_that_is_nowhere_is_reported(db: SessionDB, other: SessionDB) -> None:
+def test_a_missing_parent_is_reported(db: SessionDB, other: SessionDB) -> None:
     talk(db, "parent")
     talk(db, "child", "x", parent_session_id="parent")
     done = other.import_sessions([export(db, "child")])
@@ -356,7 +356,7 @@ def test_a_parent_that_is_nowhere_is_reported(db: SessionDB, other: SessionDB) -
     assert export(other, "child")["parent_session_id"] is None
 
 
-def test_a_handoff_under_way_elsewhere_is_not_asked_for_here(db: SessionDB, other: SessionDB) -> None:
+def test_a_pending_handoff_is_not_imported(db: SessionDB, other: SessionDB) -> None:
     for name in ("pending", "failed"):
         talk(db, name)
         db.request_handoff(name, "telegram")
@@ -395,7 +395,7 @@ def test_an_export_of_the_reference_is_enough(other: SessionDB) -> None:
     assert [row["uid"] for row in session["messages"]] == [None, None, None], "another program wrote them"
 
 
-def test_the_least_is_an_id(other: SessionDB) -> None:
+def test_only_an_id_is_required(other: SessionDB) -> None:
     assert other.import_sessions([{"id": "a"}]).added == ("a",)
     assert export(other, "a")["source"] == "unknown"
     assert other.import_sessions([{"id": "a"}]).skipped == ("a",)
@@ -424,9 +424,7 @@ def test_the_least_is_an_id(other: SessionDB) -> None:
         ({"id": "x", "context": [[1, 2]]}, "a range of session 'x' must be an object"),
     ],
 )
-def test_bad_input_is_one_clear_error_and_what_came_before_stays(
-    other: SessionDB, bad: Any, why: str
-) -> None:
+def test_bad_input_is_one_clear_error_and_earlier_sessions_stay(other: SessionDB, bad: Any, why: str) -> None:
     good = {"id": "good", "source": "cli", "messages": [{"role": "user", "content": "kept"}]}
     with pytest.raises(ValueError, match=why):
         other.import_sessions([good, bad, {"id": "never reached"}])
@@ -446,7 +444,7 @@ def test_a_deep_chain_given_child_first_is_joined(db: SessionDB) -> None:
     assert export(db, f"n{depth - 1}")["root_id"] == "n0"
 
 
-def test_parents_in_a_circle_are_taken_as_they_are(db: SessionDB) -> None:
+def test_cycles_of_parents_are_imported_unchanged(db: SessionDB) -> None:
     circle = [{"id": "a", "parent_session_id": "b"}, {"id": "b", "parent_session_id": "a"}]
     done = db.import_sessions([*circle, {"id": "self", "parent_session_id": "self"}])
     assert len(done.added) == 3
@@ -455,7 +453,7 @@ def test_parents_in_a_circle_are_taken_as_they_are(db: SessionDB) -> None:
     assert db.import_sessions(circle).added == ()
 
 
-def test_tags_and_model_calls_come_along(db: SessionDB, other: SessionDB) -> None:
+def test_tags_and_model_calls_are_imported(db: SessionDB, other: SessionDB) -> None:
     db.create_session("a", "cli")
     db.add_tags("a", "work", "later")
     db.record_usage("a", model="m", provider="p", input_tokens=10, output_tokens=None, actual_cost_usd=0.5)
@@ -511,7 +509,7 @@ def test_an_empty_store_gives_messages_the_ids_they_had(other: SessionDB) -> Non
     assert other.append_message("early", "user", "next") == 72
 
 
-def test_what_was_put_below_others_is_found(other: SessionDB) -> None:
+def test_messages_inserted_below_existing_ids_are_found(other: SessionDB) -> None:
     sessions = [numbered(f"s{at}", *range(at, 400, 40)) for at in range(40, 0, -1)]
     other.import_sessions(sessions)
     for number in (1, 38, 39, 40, 399):
@@ -522,7 +520,7 @@ def test_what_was_put_below_others_is_found(other: SessionDB) -> None:
 @pytest.mark.parametrize(
     "ids", [(5, 5), (9, 8), (0, 1), (-1, 2), ("7", 8), (None, 3), (True, 2), (1, 2**62), (1.0, 2)]
 )
-def test_ids_that_cannot_be_kept_are_given_anew(other: SessionDB, ids: tuple[Any, ...]) -> None:
+def test_message_ids_that_cannot_be_kept_are_replaced(other: SessionDB, ids: tuple[Any, ...]) -> None:
     other.import_sessions([numbered("a", *ids)])
     assert ids_of(other, "a") == [1, 2]
     assert contents(other, "a") == [f"said {n}" for n in ids]
@@ -535,7 +533,7 @@ def test_an_id_that_was_another_message_s_here_is_not_used_again(other: SessionD
     assert (ids_of(other, "a"), ids_of(other, "b")) == ([4], [10, 11])
 
 
-def test_whoever_writes_during_an_import_loses_nothing(other: SessionDB) -> None:
+def test_writes_during_an_import_are_kept(other: SessionDB) -> None:
     other.create_session("mine", "cli")
     with other.importing() as taking:
         taking.take(numbered("a", 1, 3))
@@ -556,7 +554,7 @@ def test_a_bad_session_in_between_is_refused_alone(other: SessionDB) -> None:
     assert export(other, "b")["parent_session_id"] == "a"
 
 
-def test_a_dry_run_tells_what_an_import_would_do(db: SessionDB, other: SessionDB) -> None:
+def test_a_dry_run_reports_what_an_import_would_do(db: SessionDB, other: SessionDB) -> None:
     talk(db, "same", "x")
     talk(db, "clash", "theirs")
     talk(db, "new", "x", "y", parent_session_id="same")
@@ -596,7 +594,7 @@ def test_outlines_are_of_sessions_or_of_their_whole_conversations(db: SessionDB)
     )
 
 
-def test_a_title_comes_in_as_one_that_could_be_given(db: SessionDB) -> None:
+def test_an_imported_title_is_cleaned(db: SessionDB) -> None:
     taken = [
         {"id": "a", "source": "cli", "title": "a\u202eb\x1b[31m\nrow2"},
         {"id": "b", "source": "cli", "title": "t" * 300},

@@ -1,5 +1,6 @@
-"""The trash: a conversation is trashed as a whole and is then not found anywhere. One call restores it. After
-a time limit it is deleted."""
+"""A conversation is moved to the trash as a whole. Then no read finds it. One call restores it, and after a
+time limit it is deleted.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +59,7 @@ def row(db: SessionDB, session_id: str) -> dict[str, Any]:
 
 
 def everything_seen(db: SessionDB) -> dict[str, object]:
-    """Return the results of all reads of the store. Two results are equal if nothing has changed between
-    them."""
+    """Return the results of all reads of the store. Two results are equal if nothing changed between them."""
     every = sorted(THROWN | STAYING)
     return {
         "rich": db.list_sessions_rich(limit=99),
@@ -92,7 +92,7 @@ def test_the_whole_conversation_goes_with_its_subagents(talk: SessionDB) -> None
     assert talk.trash_session("one") == talk.trash_session("nobody") == []
 
 
-def test_what_lies_in_the_trash_is_found_nowhere(talk: SessionDB) -> None:
+def test_a_trashed_conversation_is_found_nowhere(talk: SessionDB) -> None:
     for name in ("one", "two"):
         talk.end_session(name, "x")
     talk.request_handoff("two", "telegram")
@@ -121,7 +121,7 @@ def test_what_lies_in_the_trash_is_found_nowhere(talk: SessionDB) -> None:
     assert talk.finalize_orphaned_compression_sessions() == 0
 
 
-def test_who_asks_for_the_trash_is_shown_it(talk: SessionDB) -> None:
+def test_the_trash_is_shown_on_request(talk: SessionDB) -> None:
     talk.trash_session("one")
     assert row(talk, "one")["trashed_at"] == pytest.approx(time.time(), abs=60)
     assert [one["content"] for one in talk.get_messages("two", include_trashed=True)] == [
@@ -132,7 +132,7 @@ def test_who_asks_for_the_trash_is_shown_it(talk: SessionDB) -> None:
 
 
 @pytest.mark.parametrize("member", sorted(THROWN))
-def test_bringing_back_any_of_it_brings_everything_back(talk: SessionDB, member: str) -> None:
+def test_restoring_one_session_restores_the_whole_conversation(talk: SessionDB, member: str) -> None:
     before = everything_seen(talk)
     talk.trash_session("one")
     assert set(talk.restore_session(member)) == THROWN
@@ -142,7 +142,7 @@ def test_bringing_back_any_of_it_brings_everything_back(talk: SessionDB, member:
     assert keys == []
 
 
-def test_the_title_is_free_meanwhile_and_comes_back_with_a_number_if_taken(talk: SessionDB) -> None:
+def test_the_title_is_free_and_gets_a_number_after_a_restore_if_taken(talk: SessionDB) -> None:
     talk.trash_session("one")
     assert talk.set_session_title("stranger", "birds") is True
     assert talk.set_session_title("branch", "birds #2") is True
@@ -164,7 +164,7 @@ def test_nothing_in_the_trash_can_be_titled_pinned_tagged_or_bound(talk: Session
     assert talk.set_session_title("stranger", "fish") is True
 
 
-def test_a_chat_starts_anew(talk: SessionDB) -> None:
+def test_the_chat_of_a_trashed_conversation_starts_a_new_session(talk: SessionDB) -> None:
     talk.bind_telegram_topic(chat_id="1", thread_id="2", user_id="3", session_key="k", session_id="two")
     change_rows(
         talk,
@@ -193,7 +193,7 @@ def test_an_export_carries_nothing_of_the_trash(talk: SessionDB) -> None:
 # ---------------------------------------------------------------- a single session
 
 
-def test_a_single_session_lets_go_of_what_continues_it_until_it_is_back(talk: SessionDB) -> None:
+def test_a_trashed_session_is_separated_from_its_continuation_until_it_is_restored(talk: SessionDB) -> None:
     talk.add_tags("one", "zoo")
     before = everything_seen(talk)
     assert talk.trash_session("one", segment=True) == ["one"]
@@ -204,14 +204,14 @@ def test_a_single_session_lets_go_of_what_continues_it_until_it_is_back(talk: Se
     assert everything_seen(talk) == before
 
 
-def test_without_its_last_session_a_conversation_goes_on_from_the_one_before(talk: SessionDB) -> None:
+def test_without_its_last_session_a_conversation_ends_with_the_previous_one(talk: SessionDB) -> None:
     talk.trash_session("two", segment=True)
     assert talk.get_compression_tip("one") == "one"
     assert talk.resolve_session_by_title("birds") == "one"
     assert {found["id"] for found in talk.list_sessions_rich()} == {"one", "branch", "stranger"}
 
 
-def test_what_went_at_different_times_comes_back_separately(talk: SessionDB) -> None:
+def test_sessions_trashed_at_different_times_are_restored_separately(talk: SessionDB) -> None:
     talk.trash_session("two", segment=True)
     assert set(talk.trash_session("one")) == THROWN - {"two"}
     assert talk.restore_session("two") == ["two"]
@@ -222,7 +222,7 @@ def test_what_went_at_different_times_comes_back_separately(talk: SessionDB) -> 
 # ---------------------------------------------------------------- contents and expiry
 
 
-def test_the_list_says_when_it_will_go(talk: SessionDB) -> None:
+def test_the_list_shows_when_a_conversation_will_be_deleted(talk: SessionDB) -> None:
     talk.trash_session("stranger")
     talk.trash_session("helper")
     talk.restore_session("helper")
@@ -245,7 +245,7 @@ def ids(db: SessionDB) -> set[str]:
     return {found[0] for found in read_rows(db, "SELECT id FROM sessions")}
 
 
-def test_only_what_has_lain_long_goes(talk: SessionDB) -> None:
+def test_only_old_entries_are_deleted(talk: SessionDB) -> None:
     talk.trash_session("one")
     age(talk, 31)
     talk.trash_session("stranger")
@@ -258,7 +258,7 @@ def test_only_what_has_lain_long_goes(talk: SessionDB) -> None:
     assert talk.verify().ok
 
 
-def test_a_branch_keeps_what_it_carries_of_what_went(talk: SessionDB) -> None:
+def test_a_branch_keeps_the_messages_that_it_carries(talk: SessionDB) -> None:
     change_rows(talk, "INSERT INTO carried_context VALUES ('branch', 0, 1, 1)")
 
     def spoken() -> list[str]:
@@ -289,7 +289,7 @@ def test_a_purge_leaves_no_byte_of_the_trash(talk: SessionDB, home: Path) -> Non
     }
 
 
-def test_transcripts_go_when_the_trash_is_emptied_and_not_before(talk: SessionDB, tmp_path: Path) -> None:
+def test_transcripts_are_removed_when_the_trash_is_emptied(talk: SessionDB, tmp_path: Path) -> None:
     file = tmp_path / "stranger.jsonl"
     file.write_text("{}")
     talk.trash_session("stranger")
@@ -298,7 +298,7 @@ def test_transcripts_go_when_the_trash_is_emptied_and_not_before(talk: SessionDB
     assert not file.exists()
 
 
-def test_what_another_program_still_writes_to_is_not_deleted(talk: SessionDB) -> None:
+def test_a_session_that_another_program_still_writes_is_not_deleted(talk: SessionDB) -> None:
     talk.trash_session("stranger")
     age(talk, 31)
     change_rows(
@@ -389,8 +389,8 @@ def test_an_id_in_the_trash_is_not_given_to_another_session(talk: SessionDB) -> 
     assert talk.get_messages("one") == []
 
 
-def test_plain_sql_tells_the_trash_by_one_column(talk: SessionDB) -> None:
-    """Runs the statements in docs/internals/retention.md."""
+def test_plain_sql_recognises_the_trash_by_one_column(talk: SessionDB) -> None:
+    """Runs the SQL statements of docs/internals/retention.md."""
     talk.trash_session("one")
     text = (Path(__file__).parents[2] / "docs" / "internals" / "retention.md").read_text(encoding="utf-8")
     block = re.search(r"## The trash.*?```sql\n(.*?)```", text, re.DOTALL)
@@ -400,7 +400,7 @@ def test_plain_sql_tells_the_trash_by_one_column(talk: SessionDB) -> None:
     assert found == [STAYING, STAYING, THROWN]
 
 
-def test_maintenance_empties_what_has_lain_long(talk: SessionDB) -> None:
+def test_maintenance_deletes_old_entries(talk: SessionDB) -> None:
     talk.trash_session("stranger")
     age(talk, 31)
     talk.trash_session("one")
@@ -422,7 +422,7 @@ def test_days_must_be_a_number(talk: SessionDB, days: Any) -> None:
     assert len(talk.list_trash()) == 1
 
 
-def test_done_again_after_a_commit_that_lasted_it_says_the_same(talk: SessionDB) -> None:
+def test_a_repeated_call_returns_the_same_result(talk: SessionDB) -> None:
     trash = Trash(RepeatingEngine(talk))
     assert set(trash.trash_session("one")) == THROWN
     assert set(trash.restore("one")) == THROWN
@@ -450,7 +450,7 @@ PARENTS = st.lists(
 
 @settings(max_examples=scale_examples(100))
 @given(parents=PARENTS, steps=STEPS)
-def test_whatever_was_thrown_away_comes_back_as_it_was(
+def test_a_restore_undoes_any_deletion(
     tmp_path_factory: pytest.TempPathFactory,
     parents: list[tuple[int, str | None]],
     steps: list[tuple[str, int]],

@@ -1,4 +1,6 @@
-"""Usage: one row per model call, sums in the documented columns, and totals in which no call counts twice."""
+"""Usage is stored as one row for each model call. The documented columns contain the sums. No total counts a
+call twice.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ def test_a_call_is_a_row_and_its_sums_are_in_the_session(db: SessionDB) -> None:
     assert (row["model"], row["billing_provider"], row["billing_base_url"]) == ("m1", "p1", "https://p1")
 
 
-def test_what_the_provider_did_not_say_is_unknown_in_the_row_and_nothing_in_the_sums(db: SessionDB) -> None:
+def test_missing_usage_is_unknown_in_the_row_and_not_added_to_the_sums(db: SessionDB) -> None:
     db.create_session("a", "cli")
     db.record_usage("a", input_tokens=0)
     row = rows(db)[0]
@@ -77,7 +79,7 @@ def test_what_the_provider_did_not_say_is_unknown_in_the_row_and_nothing_in_the_
     assert db.usage_of("a").total.actual_cost_usd == 0.0, "nothing is not unknown"
 
 
-def test_auxiliary_calls_cost_too_and_are_told_apart(db: SessionDB) -> None:
+def test_auxiliary_calls_are_counted_and_distinguished(db: SessionDB) -> None:
     db.create_session("a", "cli")
     db.record_usage("a", model="big", provider="p", input_tokens=100, estimated_cost_usd=1.0)
     db.record_auxiliary_usage("a", model="small", provider="p", input_tokens=10, estimated_cost_usd=0.5)
@@ -99,7 +101,7 @@ def test_without_rows_the_totals_come_from_the_columns(db: SessionDB) -> None:
     assert lines(db.usage_of("a")) == lines(db.usage_by_model()) == {("m", "p", "main"): expected}
 
 
-def test_where_both_were_used_nothing_is_counted_twice(db: SessionDB) -> None:
+def test_rows_and_columns_are_not_both_counted(db: SessionDB) -> None:
     db.create_session("a", "cli", model="m")
     db.update_token_counts("a", input_tokens=7, api_call_count=1, actual_cost_usd=2.0)
     for cost in (0.1, 0.2, 0.3):
@@ -191,7 +193,7 @@ def test_a_call_whose_commit_was_lost_is_written_again(db: SessionDB) -> None:
     assert (columns(db, "a")["input_tokens"], columns(db, "a")["api_call_count"]) == (11, 2)
 
 
-def test_a_call_whose_commit_lasted_after_all_is_not_counted_twice(db: SessionDB) -> None:
+def test_a_call_whose_commit_succeeded_is_not_counted_twice(db: SessionDB) -> None:
     db.create_session("a", "cli")
     records = UsageRecords(RepeatingEngine(db))
     assert records.record("a", ModelCall(model="m", input_tokens=10)) == 1
@@ -217,7 +219,7 @@ CALLS = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(calls=CALLS)
-def test_lines_add_up_to_the_total_and_the_total_to_what_was_given(
+def test_lines_add_up_to_the_total_and_to_the_recorded_values(
     tmp_path_factory: pytest.TempPathFactory, calls: list[Any]
 ) -> None:
     with SessionDB(tmp_path_factory.mktemp("calls") / "state.db", durability="normal") as db:

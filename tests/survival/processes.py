@@ -16,8 +16,8 @@ LONG = os.environ.get("HERMES_LONG", "") not in ("", "0")
 
 
 def impatient(db: Any, seconds: float) -> None:
-    """Set the time limit for the write lock. A spooling handle wraps its engine, so the limit is set on the
-    wrapped engine."""
+    """Set the time limit for the write lock. In a spooling handle, the limit is set on the engine that it
+    wraps."""
     getattr(db._engine, "_engine", db._engine)._connections.deadline = seconds
 
 
@@ -66,7 +66,7 @@ class Worker:
         return self.result()
 
     def line(self) -> dict[str, Any]:
-        """Return the next line of output, or {} if the process is dead and all of its output was read."""
+        """Return the next line of output. Return {} if the process is dead and all of its output was read."""
         text = self._out.readline()
         if not text.endswith(b"\n"):
             return {}
@@ -76,7 +76,7 @@ class Worker:
         return answer
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Return all lines until the command is done or the process has ended."""
+        """Return all lines up to the end of the command or of the process."""
         while answer := self.line():
             yield answer
             if "done" in answer:

@@ -1,5 +1,6 @@
-"""Computes what lists must show, directly from the raw rows and the documented rules. It is slow and shares
-no code with the product."""
+"""Computes the correct lists directly from the raw rows and the documented rules. It is slow and shares no
+code with the product.
+"""
 
 from __future__ import annotations
 
@@ -59,8 +60,8 @@ class Recount:
         return self.sessions.get(parent) if parent != session["id"] else None
 
     def is_below(self, session: Row) -> bool:
-        """Return whether a session has another session above it and is therefore not listed itself. No
-        session of a cycle counts as below another, so all of them are listed."""
+        """Return whether a session belongs below another session and is therefore not listed. No session of a
+        cycle is below another, so all of them are listed."""
         seen: set[str] = set()
         above = self.parent(session)
         while above is not None and above["id"] not in seen:
@@ -71,16 +72,16 @@ class Recount:
         return self.parent(session) is not None
 
     def must_have_relation(self, session: Row) -> str | None:
-        """Return the relation of a child for which none is recorded. It follows from the times of the child
-        and from the time and reason of its parent's end."""
+        """Return the relation of a child for which no relation is stored. It follows from the times of the
+        child and from the time and the reason of the end of its parent."""
         parent = self.parent(session)
         if parent is None or parent["ended_at"] is None or session["started_at"] < parent["ended_at"]:
             return None
         return {"compression": "compression", "branched": "branch"}.get(parent["end_reason"])
 
     def root(self, session: Row) -> Row:
-        """Return the root of the recorded compressions. In a cycle, any member is accepted as the root,
-        provided that it names itself as its root."""
+        """Return the root of the recorded compressions. In a cycle, any member that names itself as its root
+        is accepted."""
         seen, at = {session["id"]}, session
         while at["relation"] == "compression" and (above := self.parent(at)) is not None:
             if above["id"] in seen:

@@ -1,4 +1,6 @@
-"""A program that has no free file descriptors gets one correct error. No stored row is reported as failed."""
+"""A program without free file descriptors gets one correct error. No row that was stored is reported as
+failed.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,11 @@ def test_many_reading_threads_share_a_few_connections(path: str) -> None:
         worker.ask("close_idle_readers_at_once")
         assert worker.ask("contents", session="s") == ["one", "two"]
         assert worker.ask("contents", session="s") == ["one", "two"]
-        # SQLite keeps the descriptor of the database file of a closed connection for the next one.
+        # SQLite keeps the database descriptor of a closed connection and uses it for the next one.
         assert worker.ask("count_descriptors") <= before + MOST_OPEN + PER_CONNECTION + OF_THE_STORE
 
 
-def test_readers_wait_for_each_other_where_no_more_can_be_opened(path: str) -> None:
+def test_readers_wait_for_each_other_if_no_connection_can_be_opened(path: str) -> None:
     with Worker() as worker:
         worker.ask("limit_descriptors", most=FEW)
         worker.ask("open_store", path=path)
@@ -55,7 +57,8 @@ def test_readers_wait_for_each_other_where_no_more_can_be_opened(path: str) -> N
 @pytest.mark.parametrize("left", range(8))
 def test_opening_without_descriptors_says_so(path: str, left: int) -> None:
     with Worker() as worker:
-        worker.ask("visit", path=path, session="s", texts=["one"])  # loads everything that it needs
+        # load everything that the program needs later
+        worker.ask("visit", path=path, session="s", texts=["one"])
         worker.ask("limit_descriptors", most=FEW)
         worker.ask("use_up_descriptors", but=left)
         refusal = _ask(worker, "open_store", path=path)
@@ -72,10 +75,10 @@ def test_opening_without_descriptors_says_so(path: str, left: int) -> None:
 
 @pytest.mark.parametrize("left", range(10))
 def test_creating_a_store_without_descriptors_says_so(path: str, left: int) -> None:
-    """The error does not claim that the store cannot be written. If a file is left behind, it can be opened
+    """The error does not claim that the store cannot be written. A file that is left behind can be opened
     later."""
     with Worker() as worker:
-        # Loads everything that is needed.
+        # load everything that the program needs later
         worker.ask("visit", path=f"{path}.other", session="s", texts=["one"])
         worker.ask("limit_descriptors", most=FEW)
         worker.ask("use_up_descriptors", but=left)
@@ -90,7 +93,8 @@ def test_creating_a_store_without_descriptors_says_so(path: str, left: int) -> N
 
 @pytest.mark.parametrize("left", range(8))
 def test_no_stored_row_is_reported_as_failed(path: str, left: int) -> None:
-    """A row is both stored and acknowledged, or neither, even if the write must open further files."""
+    """A row is either stored and acknowledged, or neither. This is true even if the write must open further
+    files."""
     with Worker() as worker:
         worker.ask("visit", path=path, session="s", texts=["first"])
         worker.ask("limit_descriptors", most=FEW)

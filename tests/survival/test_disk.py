@@ -1,4 +1,4 @@
-"""A full disk, missing write permission, and a file system without support for write-ahead logs."""
+"""The disk is full, write permission is missing, or the file system does not support write-ahead logs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_full_disk_refuses_clearly_and_writing_resumes(home: Path, size: int) 
         assert "no room left" in refused.message
         assert "\n" not in refused.message
 
-        for _ in range(5):  # still full, with the same error, and still readable
+        for _ in range(5):  # the disk is still full: the error is the same, and reading still works
             with pytest.raises(Refused):
                 worker.ask("append_only", session="s", texts=["word " * (SMALL // 4)])
         assert worker.ask("contents", session="s")[1:] == stored
@@ -72,7 +72,7 @@ def test_a_full_disk_while_killed_loses_nothing(home: Path) -> None:
         assert db.verify().ok
 
 
-def test_a_store_that_cannot_be_made_leaves_nothing_behind(home: Path) -> None:
+def test_a_store_that_cannot_be_created_leaves_no_file(home: Path) -> None:
     path = home / "state.db"
     with Worker() as worker:
         worker.ask("limit_files", size=20_000)
@@ -87,8 +87,8 @@ def test_a_store_that_cannot_be_made_leaves_nothing_behind(home: Path) -> None:
 
 
 def test_a_device_without_room_says_so(home: Path) -> None:
-    """ENOSPC is caused on a small file system, if one can be mounted. Otherwise the test is skipped; the
-    tests above use a limit of the file size instead."""
+    """Causes ENOSPC on a small file system, if one can be mounted. The test is skipped otherwise; the tests
+    above use a limit of the file size instead."""
     home.mkdir(mode=0o700)
     program = home.parent / "fill.py"
     program.write_text(FILL_A_SMALL_DEVICE, encoding="utf-8")
@@ -208,7 +208,7 @@ def test_a_read_only_folder_is_refused_for_writing_and_read(reachable: Path, lef
 
 @pytest.fixture
 def unprivileged(reachable: Path) -> Iterator[Worker]:
-    """Run a process without privileges, with its own folder."""
+    """Run a process without privileges and with its own folder."""
     if os.getuid() == 0:
         os.chown(reachable, 65534, 65534)
     with Worker() as worker:
@@ -242,11 +242,11 @@ def test_a_store_that_was_read_only_for_a_while_can_be_written_again(
 
 
 @pytest.mark.parametrize("endings", [["-shm"], ["-wal", "-shm"]])
-def test_a_read_only_index_from_before_is_named_and_mended(
+def test_a_read_only_index_is_reported_and_made_writable(
     reachable: Path, unprivileged: Worker, endings: list[str]
 ) -> None:
-    """An earlier version left the write-ahead log or its index read-only. The diagnosis names the files, and
-    opening the store makes them writable again."""
+    """The write-ahead log or its index is read-only. The diagnosis names the files, and opening the store
+    makes them writable again."""
     path = reachable / "state.db"
     unprivileged.ask("open_store", path=str(path))
     unprivileged.ask("append", session="s", texts=["one"])
@@ -309,7 +309,7 @@ def test_the_file_system_of_a_folder(folder: str, kind: str) -> None:
 
 
 def test_the_file_system_is_that_of_the_real_folder(tmp_path: Path) -> None:
-    """If the home is a link to a folder on another file system, the properties of that file system apply."""
+    """If the home is a link to a folder on another file system, that file system counts."""
     link = tmp_path / "link"
     link.symlink_to("/dev/shm" if Path("/dev/shm").is_dir() else "/")
     assert journal_choice.journal_for(link / "state.db") == journal_choice.journal_for(
@@ -323,7 +323,7 @@ def _unfit(stack: ExitStack, home: Path) -> Worker:
     return worker
 
 
-def test_without_a_log_it_is_slower_and_as_safe(home: Path) -> None:
+def test_without_a_log_the_store_is_slower_and_equally_safe(home: Path) -> None:
     path, rng = home / "state.db", random.Random(2)
     home.mkdir(mode=0o700)
     acknowledged: dict[str, dict[int, int]] = {}
@@ -357,7 +357,7 @@ def test_without_a_log_it_is_slower_and_as_safe(home: Path) -> None:
             assert len(last.ask("contents", session=f"s{n}")) >= len(acknowledged[f"{n}"])
         first.kill()
         last.kill()
-    with SessionDB(path) as db:  # on this file system a log can be used again
+    with SessionDB(path) as db:  # this file system can use a log again
         for me, known in acknowledged.items():
             check_said(db.get_messages(f"s{me}"), known, f"w{me}")
             assert [hit["id"] for hit in db.search_messages(f"w{me}n0")] == [known[0]]

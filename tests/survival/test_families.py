@@ -1,5 +1,6 @@
-"""Cycles, sessions that are their own parent, and a chain of ten thousand sessions: every operation ends and
-affects only the sessions that it names."""
+"""Parents can form a cycle, a session can be its own parent, and a chain can have ten thousand sessions.
+Every operation ends and affects only the sessions that it names.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def circles(db: SessionDB) -> SessionDB:
 
 
 @pytest.mark.parametrize("reason", ["compression", "branched", "cli_close", None])
-def test_circles_end_everywhere(circles: SessionDB, reason: str | None) -> None:
+def test_every_operation_on_a_cycle_ends(circles: SessionDB, reason: str | None) -> None:
     db = circles
     if reason:
         _foreign(db.db_path, f"UPDATE sessions SET ended_at = {FIRST - 5}, end_reason = '{reason}'")
@@ -59,7 +60,7 @@ def test_circles_end_everywhere(circles: SessionDB, reason: str | None) -> None:
     check_exact(db)
 
 
-def test_a_circle_can_be_imported_and_exported(circles: SessionDB, home: Path) -> None:
+def test_a_cycle_can_be_imported_and_exported(circles: SessionDB, home: Path) -> None:
     exported = list(circles.export_each())
     with SessionDB(home / "second.db") as other:
         report = other.import_sessions(exported)
@@ -69,7 +70,7 @@ def test_a_circle_can_be_imported_and_exported(circles: SessionDB, home: Path) -
         assert other.verify().ok
 
 
-def test_deleting_from_a_circle_touches_only_what_was_asked(circles: SessionDB) -> None:
+def test_deleting_from_a_cycle_affects_only_that_session(circles: SessionDB) -> None:
     db = circles
     assert db.delete_session("b")
     assert {row["id"] for row in db.search_sessions(limit=-1)} == {"a", "c", "self", "tail", "apart"}
@@ -80,7 +81,7 @@ def test_deleting_from_a_circle_touches_only_what_was_asked(circles: SessionDB) 
     check_exact(db)
 
 
-def test_pruning_a_circle_takes_it_and_leaves_the_rest(circles: SessionDB) -> None:
+def test_pruning_a_cycle_leaves_the_rest(circles: SessionDB) -> None:
     db = circles
     _foreign(
         db.db_path,
@@ -122,7 +123,7 @@ def chain_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     with SessionDB(path) as db:
         began = time.process_time()
-        assert len(db.list_sessions_rich(limit=-1)) == 2  # computes the families
+        assert len(db.list_sessions_rich(limit=-1)) == 2  # this computes the conversations
         assert time.process_time() - began < 60
     return path
 
@@ -188,7 +189,7 @@ def test_deleting_within_the_chain_touches_only_that_row(chain: SessionDB) -> No
 @pytest.mark.full
 def test_pruning_the_chain_is_all_or_nothing(chain: SessionDB) -> None:
     db, began = chain, time.process_time()
-    # Its last session is open, so the whole conversation stays.
+    # its last session is open, so the whole conversation stays
     assert db.prune_sessions(older_than_days=0) == 0
     assert db.session_count() == LENGTH + 1
     db.end_session(LAST, "cli_close")
@@ -200,7 +201,7 @@ def test_pruning_the_chain_is_all_or_nothing(chain: SessionDB) -> None:
     assert db.verify().ok
 
 
-def test_resume_walks_a_long_line_of_silent_sessions(db: SessionDB) -> None:
+def test_resume_follows_a_long_chain_of_empty_sessions(db: SessionDB) -> None:
     silent = 3000
     numbers = f"WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {silent})"
     _foreign(

@@ -1,5 +1,6 @@
-"""Another program writes both tables with plain SQL while our programs append, index and search. Derived data
-stays correct."""
+"""Another program writes both tables with plain SQL while the product appends, indexes and searches. Derived
+data stays correct.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def check_exact(db: SessionDB) -> None:
         assert len(found) == len(set(found)), query
         assert set(found) == expected, (query, set(found) ^ expected)
 
-    listed = db.list_sessions_rich(limit=-1)  # applies the recorded changes, so the rows are read after it
+    # this applies the recorded changes, so the rows are read after it
+    listed = db.list_sessions_rich(limit=-1)
     by_activity = db.list_sessions_rich(limit=-1, order_by_last_active=True)
     recount = Recount(read_dicts(db, RAW_SESSIONS), messages)
     assert _shown(listed) == recount.conversations(by_activity=False)
@@ -73,7 +75,7 @@ def check_exact(db: SessionDB) -> None:
     assert report.drift == ()
     orphans = {f"messages without a session: {session}" for session in recount.orphans()}
     assert set(report.damage) <= orphans
-    assert len(report.damage) == min(len(orphans), 20)  # the report is limited to this number
+    assert len(report.damage) == min(len(orphans), 20)  # the report has at most this number
 
 
 def _matches(query: str, row: dict[str, Any]) -> bool:
@@ -123,8 +125,8 @@ def _foreign(path: Path, *statements: str) -> None:
     subprocess.run([sys.executable, "-c", program, str(path), *statements], check=True)
 
 
-def test_a_foreign_row_that_nobody_counted_keeps_its_place(db: SessionDB) -> None:
-    """Scripts insert messages without updating `message_count`, so the last activity of a session must not
+def test_a_foreign_row_without_an_updated_count_is_listed_correctly(db: SessionDB) -> None:
+    """Scripts insert messages without updating `message_count`. The last activity of a session must not
     depend on that count."""
     db.create_session("s", "cli", started_at=1000.0)
     _foreign(
@@ -136,7 +138,7 @@ def test_a_foreign_row_that_nobody_counted_keeps_its_place(db: SessionDB) -> Non
     check_exact(db)
 
 
-def test_a_foreign_delete_that_nobody_counted_does_not_freeze_activity(db: SessionDB) -> None:
+def test_a_foreign_delete_without_an_updated_count_updates_the_activity(db: SessionDB) -> None:
     db.create_session("s", "cli", started_at=5000.0)
     db.append_message("s", "user", "one", timestamp=6000.0)
     _foreign(db.db_path, "DELETE FROM messages")
@@ -146,7 +148,8 @@ def test_a_foreign_delete_that_nobody_counted_does_not_freeze_activity(db: Sessi
 
 
 def test_a_session_displaced_by_its_title_leaves_no_trace(db: SessionDB) -> None:
-    """If titles are unique, OR REPLACE deletes the session with the same title, and no DELETE trigger fires."""
+    """If titles are unique, OR REPLACE deletes the session that has the same title. No DELETE trigger runs
+    for it."""
     db.create_session("parent", "cli", started_at=1000.0)
     db.append_message("parent", "user", "said by the parent", timestamp=1001.0)
     db.set_session_title("parent", "the title")
@@ -161,7 +164,7 @@ def test_a_session_displaced_by_its_title_leaves_no_trace(db: SessionDB) -> None
     check_exact(db)
 
 
-def test_a_parent_that_comes_back_is_a_parent_again(db: SessionDB) -> None:
+def test_a_parent_that_is_inserted_again_is_a_parent_again(db: SessionDB) -> None:
     db.create_session("parent", "cli", started_at=1000.0)
     db.create_session("child", "cli", parent_session_id="parent", started_at=1001.0)
     check_exact(db)
@@ -171,8 +174,8 @@ def test_a_parent_that_comes_back_is_a_parent_again(db: SessionDB) -> None:
     check_exact(db)
 
 
-def test_many_foreign_changes_at_once_are_all_taken_in(db: SessionDB) -> None:
-    """A list must be complete even if more sessions have changed than one pass recomputes."""
+def test_many_foreign_changes_are_all_applied(db: SessionDB) -> None:
+    """A list must be complete even if more sessions have changed than one pass processes."""
     many = 30_000
     db.create_session("seed", "cli")
     _foreign(
@@ -219,7 +222,7 @@ def _copy(db: SessionDB, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("first", ["sessions", "messages"])
-def test_a_session_put_back_from_a_copy_is_found_and_listed(db: SessionDB, home: Path, first: str) -> None:
+def test_a_session_restored_from_a_copy_is_found_and_listed(db: SessionDB, home: Path, first: str) -> None:
     _talk(db, "a", "foreign")
     _talk(db, "b", "ours")
     attach = _copy(db, home)
@@ -236,7 +239,7 @@ def test_a_session_put_back_from_a_copy_is_found_and_listed(db: SessionDB, home:
     check_exact(db)
 
 
-def test_of_a_session_put_back_without_its_messages_nothing_is_shown(db: SessionDB, home: Path) -> None:
+def test_a_session_restored_without_its_messages_has_none(db: SessionDB, home: Path) -> None:
     _talk(db, "a", "foreign")
     attach = _copy(db, home)
     db.delete_session("a")
@@ -244,9 +247,7 @@ def test_of_a_session_put_back_without_its_messages_nothing_is_shown(db: Session
     check_exact(db)
 
 
-def test_a_session_written_over_by_its_older_self_still_shows_what_it_holds(
-    db: SessionDB, home: Path
-) -> None:
+def test_a_session_overwritten_by_an_older_row_still_shows_its_messages(db: SessionDB, home: Path) -> None:
     db.create_session("a", "cli", started_at=1000.0)
     attach = _copy(db, home)
     db.append_message("a", "user", "ours", timestamp=2000.0)
@@ -255,7 +256,7 @@ def test_a_session_written_over_by_its_older_self_still_shows_what_it_holds(
     check_exact(db)
 
 
-def test_rows_written_over_with_their_uid_are_found_by_their_new_text_only(db: SessionDB) -> None:
+def test_overwritten_rows_are_found_by_their_new_text_only(db: SessionDB) -> None:
     _talk(db, "a", "before")
     _talk(db, "b", "ours")
     assert len(db.search_messages("before")) == 5
@@ -287,7 +288,8 @@ def test_rows_put_above_all_others_count_for_their_session(db: SessionDB, shift:
 
 @pytest.mark.parametrize("later", [7000, -90], ids=["newer", "older"])
 def test_rows_copied_under_new_ids_count_when_the_index_has_seen_them(db: SessionDB, later: int) -> None:
-    """The copied rows look like our own rows in every column. They are noticed when the index reads them."""
+    """The copied rows look like rows of the product in every column. They are detected when the index reads
+    them."""
     _talk(db, "a", "ours")
     db.create_session("b", "cli", started_at=900.0)
     db.append_message("b", "assistant", "ours", timestamp=5000.0)
@@ -300,7 +302,7 @@ def test_rows_copied_under_new_ids_count_when_the_index_has_seen_them(db: Sessio
     check_exact(db)
 
 
-def test_a_continuation_put_back_without_its_parent_stands_for_itself(db: SessionDB, home: Path) -> None:
+def test_a_continuation_restored_without_its_parent_is_listed_itself(db: SessionDB, home: Path) -> None:
     db.create_session("parent", "cli", started_at=1000.0)
     db.create_session("sub", "cli", parent_session_id="parent", started_at=1001.0)
     db.end_session("parent", "compression")
@@ -315,7 +317,7 @@ def test_a_continuation_put_back_without_its_parent_stands_for_itself(db: Sessio
 
 
 @pytest.mark.parametrize("parent", ["'parent'", "NULL", "'nobody'"])
-def test_a_session_put_back_under_another_parent_finds_its_place(db: SessionDB, parent: str) -> None:
+def test_a_session_restored_under_another_parent_is_listed_correctly(db: SessionDB, parent: str) -> None:
     for name in ("parent", "other", "alone"):
         db.create_session(name, "cli", started_at=1000.0)
     db.delegate("other", session_id="below")
@@ -330,7 +332,7 @@ def test_a_session_put_back_under_another_parent_finds_its_place(db: SessionDB, 
     check_exact(db)
 
 
-def test_an_attachment_put_back_without_its_reference_is_kept(db: SessionDB, home: Path) -> None:
+def test_an_attachment_restored_without_its_reference_is_kept(db: SessionDB, home: Path) -> None:
     image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 3000}}]
     db.create_session("a", "cli")
     db.append_message("a", "user", image)
@@ -345,9 +347,9 @@ def test_an_attachment_put_back_without_its_reference_is_kept(db: SessionDB, hom
     assert db.get_messages("a")[0]["content"] == image
 
 
-def test_our_own_rows_leave_no_notes(db: SessionDB) -> None:
-    """The triggers record changes for the next list. Our own writes leave no such records, because they
-    update the derived data themselves."""
+def test_own_writes_leave_no_change_records(db: SessionDB) -> None:
+    """The triggers record changes for the next list. The product's own writes leave no such records, because
+    they update the derived data themselves."""
     _talk(db, "a", "ours")
     db.create_session("a", "cli")
     db.branch("a")

@@ -1,5 +1,6 @@
-"""A process forks while its threads use a store: the child can open its own store, and no process waits for a
-lock that nobody holds any more."""
+"""A process forks while its threads use a store. The child can open its own store. No process waits for a
+lock that nobody holds any more.
+"""
 
 from __future__ import annotations
 
@@ -171,20 +172,20 @@ def test_children_forked_beside_writing_threads_write_as_well(tmp_path: Path) ->
     assert answer["ok"]
 
 
-def test_a_child_torn_out_of_a_commit_is_refused_at_once_and_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_a_child_forked_during_a_commit_is_refused_at_once_and_blocks_nobody(tmp_path: Path) -> None:
     answer = told_by(TORN, tmp_path / "state.db")
     assert answer["told"].startswith("StoreFailed: ")
     assert "was forked while another thread" in answer["told"]
     assert answer["rows"] == 1
 
 
-def test_a_child_that_lives_on_holds_no_lock_of_its_parents(tmp_path: Path) -> None:
+def test_a_surviving_child_holds_no_lock_of_its_parent(tmp_path: Path) -> None:
     assert told_by(LINGERING, tmp_path / "state.db") == 0
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 def test_a_child_that_frees_its_parents_store_closes_no_file_of_it(tmp_path: Path) -> None:
-    """If the child closed a file of its parent's store, it would drop the POSIX locks that its own store
-    holds on the same file."""
+    """If the child closed a file of its parent's store, it would drop the POSIX locks of its own store on the
+    same file."""
     before, after = told_by(PARENTS_STORE_IS_FREED, tmp_path / "state.db")
     assert before == after > 0

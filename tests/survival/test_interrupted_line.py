@@ -1,9 +1,9 @@
 """A signal arrives at any point at which the interpreter can handle it, in a thread that leads or follows a
 group commit.
 
-The signal handler raises an exception (Ctrl-C, a timeout of any class) or uses the store itself. No thread
-waits for ever, every acknowledged write is stored once, and the interrupted caller can find out whether its
-own write was stored.
+The signal handler either raises an exception (Ctrl-C, a timeout of any class) or uses the store itself. No
+thread waits for ever. Every acknowledged write is stored once. The interrupted caller can find out whether
+its own write was stored.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def instructions(code: CodeType) -> dict[int, str]:
 
 
 def until_now() -> None:
-    """Release the holder of the lock, but only after all threads have joined the queue."""
+    """Release the holder of the lock after all threads have joined the queue."""
 
 
 @pytest.fixture(autouse=True)
@@ -104,9 +104,8 @@ class Interruption:
         self._handler = handler
         self.let_holder_go: Callable[[], object] = until_now
         self._before: dict[int, int] = {}
-        self._back_in: int | None = (
-            None  # the interpreter checks at the start of a call of our functions, not at its end
-        )
+        # The interpreter handles signals at the start of a call of a Python function, not at its end.
+        self._back_in: int | None = None
         self.where = ""
 
     def trace(self, frame: FrameType, event: str, _arg: Any) -> Any:
@@ -153,7 +152,7 @@ class Round:
             interruption.let_holder_go = self._may_end.set
         holder = threading.Thread(target=lambda: db._engine.write(self._hold, share=False), daemon=True)
         self._line = [self._thread(db.append_message, "s", "user", f"{tag} {name}") for name in FOLLOWERS]
-        if apart:  # a write that does not share its commit
+        if apart:  # a write that is not part of a group commit
             self._line.append(self._thread(db.set_session_title, "s", tag))
         holder.start()
         assert self._begun.wait(60)
@@ -221,7 +220,7 @@ def texts_of(db: SessionDB, tag: str) -> list[str]:
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, TimeIsUp])
 @pytest.mark.parametrize("place", [0, 1], ids=["leading", "following"])
 @pytest.mark.parametrize("apart", [False, True], ids=["all share", "one does not"])
-def test_one_in_line_is_interrupted_anywhere(
+def test_a_thread_in_the_queue_is_interrupted_anywhere(
     home: Path, place: int, apart: bool, kind: type[BaseException]
 ) -> None:
     def strike() -> None:
@@ -250,7 +249,7 @@ def test_one_in_line_is_interrupted_anywhere(
 def test_a_handler_writes_reads_and_searches_anywhere(
     home: Path, place: int, journal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call in a handler completes, or is refused at once. Every acknowledged write is stored once, and
+    """A call in a handler completes or is refused at once. Every acknowledged write is stored once, and
     nothing else is stored."""
     if journal == "delete":
         monkeypatch.setattr(opener, "journal_for", lambda _path: ("delete", "nfs"))
@@ -275,7 +274,7 @@ def test_a_handler_writes_reads_and_searches_anywhere(
                     except errors.StoreBusy:
                         refused += 1
                     handle.search_messages("round")
-                    # Much less than the thirty seconds of a wait for a lock.
+                    # much less than the 30 seconds of a wait for a lock
                     assert time.monotonic() - started < 20
 
             interruption = Interruption(number, save, uses_store=True)
@@ -293,8 +292,8 @@ def test_a_handler_writes_reads_and_searches_anywhere(
 
 @pytest.mark.parametrize("place", [0, 1], ids=["leading", "following"])
 def test_a_handler_closes_the_store_anywhere(home: Path, place: int) -> None:
-    """A signal handler that interrupts a write at any point calls `close`. The store is closed as soon as
-    that write has ended. Every write of the round is either stored or raises `StoreClosed`."""
+    """A signal handler interrupts a write at any point and calls `close`. The store is closed as soon as that
+    write has ended. Every write of the round is either stored or raises `StoreClosed`."""
     for number in range(1, MOST):
         db = SessionDB()
         db.create_session("s", "cli")
@@ -315,7 +314,7 @@ def test_a_handler_closes_the_store_anywhere(home: Path, place: int) -> None:
 
 
 def test_a_handler_writes_while_the_spool_is_used(home: Path) -> None:
-    """If the store cannot accept the writes of the interrupted call and of the handler, both are spooled, and
+    """The store cannot accept the writes of the interrupted call and of the handler. Both are spooled, and
     each is stored once later."""
     watched = tuple(str(module.__file__) for module in (spool, append_files, spool_writer))
     expected: list[str] = []
@@ -335,7 +334,7 @@ def test_a_handler_writes_while_the_spool_is_used(home: Path) -> None:
                 def save(keep: Callable[[str], None] = keep, text: str = f"{phase} {number} handler") -> None:
                     started = time.monotonic()
                     keep(text)
-                    # Much less than the thirty seconds of a wait for a lock.
+                    # much less than the 30 seconds of a wait for a lock
                     assert time.monotonic() - started < 20
 
                 impatient(db, 0.01)

@@ -1,4 +1,6 @@
-"""kill -9 at any time: every acknowledged message is stored once, in order, and can be found."""
+"""A process is killed with SIGKILL at any time. Every acknowledged message is stored once, in order, and can
+be found.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ def test_acknowledged_messages_survive_random_kills(home: Path, seed: int) -> No
 
 
 def _one_round(path: Path, number: int, rng: random.Random, acknowledged: dict[str, dict[int, int]]) -> None:
-    """Run several processes that write. Kill each one after a number of acknowledgements, shortly after that,
-    or while it opens the store."""
+    """Run several processes that write. Kill each of them after a number of acknowledgements, shortly after
+    that, or while it opens the store."""
     with ExitStack() as stack:
         running = {f"r{number}w{n}": stack.enter_context(Worker()) for n in range(AT_ONCE)}
         for tag, worker in running.items():
@@ -61,14 +63,14 @@ def _one_round(path: Path, number: int, rng: random.Random, acknowledged: dict[s
                 line = worker.line()
                 if "n" in line:
                     known[line["n"]] = line["id"]
-            time.sleep(rng.random() * 0.01)  # so that it dies during an operation
+            time.sleep(rng.random() * 0.01)  # so that the process dies during an operation
             worker.kill()
             for line in worker.lines():
                 if "n" in line:
                     known[line["n"]] = line["id"]
 
 
-def test_a_killed_process_leaves_nothing_that_stops_the_next(home: Path) -> None:
+def test_a_killed_process_does_not_block_the_next(home: Path) -> None:
     path = home / "state.db"
     with Worker() as worker:
         worker.ask("open_store", path=str(path))

@@ -1,10 +1,10 @@
-"""If a process closes any descriptor of a file, all of its POSIX locks on the file are dropped. No
-acknowledged write may be lost by that.
+"""If a process closes any descriptor of a file, it loses all of its POSIX locks on that file. No acknowledged
+write may be lost by that.
 
-This is how a write could be lost: our locks are gone, and another program opens the file, writes and closes
-it. That program believes that it is the last user, and removes the write-ahead log to which we still write.
-On Linux, a lock of another kind prevents this. On other systems, the inode of the log shows that it was
-removed, and the rows are written again.
+A write could be lost in this way: the locks of this process are gone, and another program opens the file,
+writes and closes it. That program finds no locks, so it removes the write-ahead log to which this process
+still writes. On Linux, a lock of another kind prevents this. On other systems, the inode of the log shows
+that it was removed, and the rows are written again.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def test_without_the_lock_the_inode_of_the_log_saves_the_rows(
 
 
 def test_without_the_lock_two_stores_of_one_process_lose_nothing(home: Path) -> None:
-    """The rows of a removed log can be written again only if no connection of the process still uses that
-    log. Therefore all connections are reopened."""
+    """The rows of a removed log can be written again only if no connection of the process uses that log any
+    more. Therefore all connections are reopened."""
     path = home / "state.db"
     with Worker() as ours, Worker() as theirs:
         ours.ask("without_lock")
@@ -185,7 +185,7 @@ def test_a_second_library_is_refused_while_the_store_is_open(home: Path) -> None
 
 
 @ENDINGS
-def test_a_library_that_was_there_before_is_warned_about_and_loses_nothing(home: Path, killed: bool) -> None:
+def test_a_library_that_was_loaded_before_causes_a_warning_and_no_loss(home: Path, killed: bool) -> None:
     path = home / "state.db"
     SessionDB(path).close()
     with Worker() as ours, Worker() as theirs:
@@ -230,14 +230,16 @@ def test_a_library_that_comes_in_by_attach_loses_nothing(home: Path, killed: boo
         (1_000_000_000_123_456_789, -3600, False),  # the clock was set back
     ],
 )
-def test_a_time_is_trusted_once_another_change_would_show(changed_ns: int, age: float, settled: bool) -> None:
+def test_a_modification_time_is_trusted_when_another_change_would_alter_it(
+    changed_ns: int, age: float, settled: bool
+) -> None:
     assert is_settled(changed_ns, changed_ns / 1e9 + age) is settled
 
 
 @pytest.mark.parametrize("quiet", [True, False], ids=["long after", "at once"])
 def test_a_log_that_was_replaced_is_noticed(tmp_path: Path, quiet: bool) -> None:
-    """A replaced log is noticed even if the folder had not changed for a long time, and even within the same
-    tick of the clock."""
+    """A replaced log is detected even if the folder had not changed for a long time, and even within one tick
+    of the clock."""
     path, log, other = (tmp_path / name for name in ("state.db", "state.db-wal", "other"))
     path.touch()
     status = path.stat()
@@ -251,7 +253,7 @@ def test_a_log_that_was_replaced_is_noticed(tmp_path: Path, quiet: bool) -> None
             before = tmp_path.stat()
             other.touch()
             other.replace(log)
-            # Like a program that restores a folder.
+            # like a program that restores a folder
             os.utime(tmp_path, ns=(before.st_atime_ns, before.st_mtime_ns))
             assert not guard.is_log_in_place()
             log.unlink()
@@ -274,7 +276,7 @@ def test_a_store_that_is_a_link(tmp_path: Path, caplog: pytest.LogCaptureFixture
 
 
 def test_a_folder_that_was_moved_while_the_store_is_open(tmp_path: Path) -> None:
-    """The folder was copied, and the link that the store was opened through now leads to the copy, which all
+    """The folder was copied. The link through which the store was opened now leads to the copy, which all
     other programs use. The next messages are stored in the copy."""
     old, new, link = tmp_path / "old", tmp_path / "new", tmp_path / "link"
     old.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""Other users can read none of our files, whatever the umask is. No file contains purged text."""
+"""No other user can read a file of the store, whatever the umask is. No file contains purged text."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_without_a_log_the_journal_is_private_too(home: Path) -> None:
     assert {name: oct(mode) for name, mode in seen.items() if name != "home" and mode & 0o177} == {}
 
 
-def test_folders_above_the_home_are_private_when_we_make_them(home: Path) -> None:
+def test_created_folders_above_the_home_are_private(home: Path) -> None:
     os.umask(0)
     path = home / "deep" / "er" / "state.db"
     SessionDB(path).close()
@@ -130,7 +130,7 @@ TOKENS = ("Quetzalcoatlus", "Zephyrhöhe", "端午節龍舟賽", "xylophonkonzer
 
 
 def _traces(home: Path, tokens: tuple[str, ...]) -> list[str]:
-    """Return the places in the files of the home at which a token occurs in any encoding."""
+    """Return the places in the files of the home that contain a token in any encoding."""
     found = []
     for token in tokens:
         folded = token.casefold()
@@ -198,7 +198,7 @@ def test_a_purged_session_leaves_no_byte_behind(home: Path) -> None:
     assert _traces(home, TOKENS) == []
 
 
-def test_what_was_purged_after_a_kill_and_beside_others_is_gone(home: Path) -> None:
+def test_a_purge_is_complete_after_a_kill_and_beside_other_processes(home: Path) -> None:
     path = home / "state.db"
     with SessionDB(path) as db:
         _confide(db, "goes")
@@ -217,7 +217,7 @@ def test_what_was_purged_after_a_kill_and_beside_others_is_gone(home: Path) -> N
 
 
 STEPS = (
-    "Retention.remove_files_of",  # the rows are deleted, and nothing else is done
+    "Retention.remove_files_of",  # only the rows are deleted
     "remove_saved",
     "Spool.erase",
     "CopyEraser.erase",
@@ -226,7 +226,7 @@ STEPS = (
     "replace",  # the first copy without the session is renamed to its final name
     "retire",
     "SqliteEngine._rewrite_file",
-    "Purge.finish.<locals>.<lambda>",  # everything is done, but the purge is not marked as finished
+    "Purge.finish.<locals>.<lambda>",  # everything is done except marking the purge as finished
 )
 
 
@@ -267,8 +267,8 @@ def test_a_purge_that_is_killed_is_finished_by_the_next(home: Path, step: str) -
             assert kept.verify().ok
 
 
-def test_a_purge_that_a_reader_holds_up_does_not_pretend(home: Path) -> None:
-    """The snapshot of a reader keeps old pages in the file. The purge then fails or waits, and never reports
+def test_a_purge_delayed_by_a_reader_does_not_report_success(home: Path) -> None:
+    """The snapshot of a reader keeps old pages in the file. The purge then fails or waits. It never reports
     success too early."""
     path = home / "state.db"
     with SessionDB(path) as db:
@@ -286,7 +286,7 @@ def test_a_purge_that_a_reader_holds_up_does_not_pretend(home: Path) -> None:
         ours.kill()
 
 
-def test_what_was_deleted_is_found_by_no_search(home: Path) -> None:
+def test_deleted_messages_are_found_by_no_search(home: Path) -> None:
     with SessionDB() as db:
         _confide(db, "goes")
         assert len(db.search_messages(TOKENS[0], limit=1000)) == 60

@@ -1,7 +1,7 @@
-"""The write-ahead log or its index is removed or replaced while a store is open: no acknowledged row is lost.
+"""The write-ahead log or its index is removed or replaced while a store is open. No acknowledged row is lost.
 
-Connections that were open before still use the removed log, and its rows are nowhere else. The tests compare
-the acknowledged rows with the rows that a new process reads.
+Connections that were open before still use the removed log. Its rows are nowhere else. The tests compare the
+acknowledged rows with the rows that a new process reads.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def test_rows_from_before_and_after_are_kept(path: str, accident: Accident, end:
 
 
 @ALL_ACCIDENTS
-def test_closing_without_another_write_keeps_them(path: str, accident: Accident) -> None:
+def test_closing_without_another_write_keeps_the_rows(path: str, accident: Accident) -> None:
     with Worker() as ours:
         _start(ours, path)
         accident(path)
@@ -107,7 +107,7 @@ def test_closing_without_another_write_keeps_them(path: str, accident: Accident)
 
 
 @ACCIDENTS
-def test_a_read_finds_out_and_keeps_them(path: str, accident: Accident) -> None:
+def test_a_read_detects_the_removal_and_keeps_the_rows(path: str, accident: Accident) -> None:
     with Worker() as ours:
         _start(ours, path)
         accident(path)
@@ -117,7 +117,7 @@ def test_a_read_finds_out_and_keeps_them(path: str, accident: Accident) -> None:
 
 
 @FEW_ACCIDENTS
-def test_plain_sql_goes_on(path: str, accident: Accident) -> None:
+def test_plain_sql_continues(path: str, accident: Accident) -> None:
     with Worker() as ours:
         _start(ours, path)
         assert ours.ask("execute_raw", sql="SELECT count(*) FROM messages") == [[45]]
@@ -132,7 +132,7 @@ def test_plain_sql_goes_on(path: str, accident: Accident) -> None:
 
 
 @FEW_ACCIDENTS
-def test_a_person_who_sees_only_their_own_goes_on(path: str, accident: Accident) -> None:
+def test_a_scoped_handle_continues(path: str, accident: Accident) -> None:
     with Worker() as ours:
         _start(ours, path)
         ours.ask("append_scoped", person="ann", texts=["mine"])
@@ -148,7 +148,7 @@ def test_a_person_who_sees_only_their_own_goes_on(path: str, accident: Accident)
 
 
 @ACCIDENTS
-def test_several_stores_of_one_process_all_go_on(path: str, accident: Accident) -> None:
+def test_several_stores_of_one_process_all_continue(path: str, accident: Accident) -> None:
     with Worker() as ours:
         _start(ours, path)
         for name in ("second", "third"):
@@ -191,7 +191,7 @@ def test_threads_that_append_lose_nothing(path: str, accident: Accident) -> None
 @FEW_ACCIDENTS
 @pytest.mark.parametrize("second", ["append", "close", "read"])
 def test_two_processes_that_both_hold_the_removed_log(path: str, accident: Accident, second: str) -> None:
-    """The first process that writes saves the rows of both processes. The other process notices that and
+    """The first process that writes saves the rows of both processes. The other process detects that and
     continues."""
     with Worker() as one, Worker() as two:
         _start(one, path)
@@ -256,8 +256,10 @@ def test_a_process_that_only_reads_follows(path: str, accident: Accident) -> Non
 
 
 @FEW_ACCIDENTS
-def test_whoever_opens_it_before_that_is_refused(path: str, accident: Accident) -> None:
-    """Until the rows of the removed log are saved, another process may not open the store. It would not see
+def test_another_process_cannot_open_the_store_until_the_rows_are_saved(
+    path: str, accident: Accident
+) -> None:
+    """Until the rows of the removed log are saved, no other process may open the store. It would not see
     these rows, and its writes would make it impossible to save them."""
     with Worker() as ours, Worker() as late:
         _start(ours, path)
@@ -302,8 +304,8 @@ AWAY = r"removed the write-ahead log of"
 
 
 @pytest.mark.parametrize("first", ["append", "read", "close"])
-def test_a_foreign_program_that_begins_a_new_log_loses_nobody_s_rows_silently(path: str, first: str) -> None:
-    """The other program does not know of the removed log. The rows that it writes cannot be merged with that
+def test_a_new_log_of_another_program_raises_an_error(path: str, first: str) -> None:
+    """The other program does not know the removed log. The rows that it writes cannot be merged with that
     log, so an error is raised."""
     with Worker() as ours, Worker() as theirs:
         _start(ours, path)
@@ -334,7 +336,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_commit_that_a_new_index_lacks_is_made_again(path: str, times: int) -> None:
+def test_a_commit_that_is_missing_in_a_new_index_is_repeated(path: str, times: int) -> None:
     """The index is removed during a transaction, and another process creates a new index. The transaction is
     in the log but not in the new index, so the next writer would overwrite it. Therefore it is committed
     again."""
@@ -370,7 +372,7 @@ def test_a_commit_that_a_new_index_lacks_is_made_again(path: str, times: int) ->
 
 
 @pytest.mark.parametrize("accident", [INDEX, BOTH])
-def test_whoever_opens_it_just_then_does_not_write_beside_a_transaction(
+def test_a_process_that_opens_the_store_then_does_not_write_beside_a_transaction(
     path: str, accident: Accident
 ) -> None:
     """The locks of the running transaction are in the removed index. A process that opens the store now would
@@ -417,9 +419,7 @@ def test_a_checkpoint_that_is_asked_for_during_the_recovery_keeps_no_connection(
 
 
 @pytest.mark.parametrize("accident", [INDEX, BOTH])
-def test_removing_it_again_and_again_under_two_that_write_damages_nothing(
-    path: str, accident: Accident
-) -> None:
+def test_repeated_removals_under_two_writers_damage_nothing(path: str, accident: Accident) -> None:
     """SQLite's locks between processes are in the index. If it is removed, two processes could write at the
     same time."""
     with Worker() as one, Worker() as two:
@@ -437,8 +437,8 @@ def test_removing_it_again_and_again_under_two_that_write_damages_nothing(
             stored.append(line.get("stored"))
             wrong += line.get("wrong", [])
         assert wrong == []
-        # If the log was removed after the last write, only another write saves its rows; after a kill they
-        # would be lost. A store that refuses this write has saved its rows before.
+        # A removed log is saved only by another write. After a kill, its rows would be lost. A store that
+        # refuses this write has saved its rows before.
         for name, worker in (("one", one), ("two", two)):
             with suppress(Refused):
                 worker.ask("append", session="s", texts=[f"last of {name}"])
@@ -480,7 +480,7 @@ def test_closing_on_a_full_disk_says_what_is_lost_and_why(path: str) -> None:
             ours.ask("close")
 
 
-def test_it_is_saved_without_free_descriptors(path: str) -> None:
+def test_the_log_is_saved_without_free_descriptors(path: str) -> None:
     with Worker() as ours:
         _start(ours, path)
         _remove("-wal", "-shm")(path)
@@ -535,7 +535,7 @@ def _start_with_rows_in_the_file(worker: Worker, path: str) -> None:
     ("first", "left"),
     [
         *((first, left) for first in ("append", "close") for left in (0, 0.4, 0.99)),
-        *(("read", left) for left in (0, 0.4)),  # a read succeeds if it needs none of the missing pages
+        *(("read", left) for left in (0, 0.4)),  # a read succeeds if it needs no missing page
     ],
 )
 def test_nothing_is_acknowledged_on_a_log_that_was_cut(path: str, first: str, left: float) -> None:
@@ -598,7 +598,7 @@ def test_two_processes_both_refuse_a_log_that_was_cut(path: str) -> None:
 
 
 @CUTS
-def test_a_cut_log_whose_rows_are_all_in_the_file_is_begun_anew(path: str, left: float) -> None:
+def test_a_truncated_log_whose_rows_are_all_in_the_file_is_replaced(path: str, left: float) -> None:
     with Worker() as ours, Worker() as other:
         _start(ours, path)
         other.ask("open_store", path=path)
@@ -624,7 +624,7 @@ for line in sys.stdin:
 """
 
 
-def test_what_another_program_writes_onto_an_emptied_log_hides_nothing(path: str) -> None:
+def test_writes_of_another_program_to_an_emptied_log_are_detected(path: str) -> None:
     """The log is truncated to zero bytes, and another program continues to write at its old position. The log
     is then longer than before, and its beginning contains only zeros."""
     with Worker() as ours:
@@ -692,7 +692,7 @@ if accident == "fork" and not os.fork():
         ("cut", "emptied or shortened"),
     ],
 )
-def test_a_program_that_ends_without_closing_says_what_became_of_the_rows(
+def test_a_program_that_ends_without_closing_reports_the_state_of_the_rows(
     path: str, accident: str, line: str | None
 ) -> None:
     command = [sys.executable, "-c", LEFT_OPEN, path, accident]

@@ -1,5 +1,6 @@
-"""Real signals: timeouts, writing and closing in handlers, stopped processes, and contexts where opening is
-refused."""
+"""Real signals: timeouts, writes and closes in handlers, and stopped processes. Also contexts in which
+opening is refused.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +155,7 @@ def answer(program: str, *args: object) -> Any:
     return json.loads(done.stdout)
 
 
-def test_timeouts_in_the_main_thread_fail_nobody_else_and_double_nothing(tmp_path: Path) -> None:
+def test_timeouts_in_the_main_thread_affect_no_other_thread_and_duplicate_nothing(tmp_path: Path) -> None:
     result = answer(BEGIN + TIMEOUTS, tmp_path / "state.db")
     assert result["failed"] == []
     assert result["same"]
@@ -251,7 +252,7 @@ def test_closing_at_the_end_of_the_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(20)
-def test_a_handler_opens_the_store_that_it_interrupts_the_making_of(home: Path) -> None:
+def test_a_handler_opens_the_store_whose_creation_it_interrupts(home: Path) -> None:
     home.mkdir(mode=0o700)
     collected: list[str] = []
 
@@ -315,7 +316,7 @@ sys.stdin.read()
 """
 
 
-def test_a_process_stopped_in_line_is_waited_for_once(home: Path) -> None:
+def test_a_stopped_process_in_the_queue_is_waited_for_once(home: Path) -> None:
     with SessionDB() as db:
         db.create_session("s", "cli")
         with subprocess.Popen(

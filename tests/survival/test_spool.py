@@ -1,5 +1,6 @@
-"""Messages that the store cannot accept are spooled. The caller gets the error at once, and the messages are
-later stored once and in order."""
+"""Messages that the store cannot accept are spooled. The caller gets the error at once. The messages are
+later stored once and in order.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ ROUNDS = 30 if LONG else 3
 
 @pytest.fixture
 def spooling(home: Path) -> Iterator[SessionDB]:
-    """Open a spooling store with one session, one message, and a short time limit for locks."""
+    """Open a spooling store with one session, one message and a short time limit for locks."""
     with SessionDB(spool=True) as db:
         impatient(db, 0.05)
         db.create_session("s", "cli")
@@ -117,7 +118,7 @@ def test_no_room(home: Path) -> None:
     assert_stored_once(path, "s", texts)
 
 
-def test_a_lock_that_is_not_let_go(home: Path) -> None:
+def test_a_lock_that_is_not_released(home: Path) -> None:
     path = home / "state.db"
     with Worker() as worker, Worker() as sibling:
         worker.ask("open_store", path=str(path), spool=True)
@@ -162,7 +163,7 @@ def test_damage_found_while_writing(home: Path) -> None:
 # --- the error for the caller
 
 
-def test_without_being_asked_nothing_is_kept(db: SessionDB, home: Path) -> None:
+def test_nothing_is_spooled_by_default(db: SessionDB, home: Path) -> None:
     db.create_session("s", "cli")
     impatient(db, 0.05)
     with locked(db.db_path), pytest.raises(errors.StoreBusy) as caught:
@@ -172,14 +173,14 @@ def test_without_being_asked_nothing_is_kept(db: SessionDB, home: Path) -> None:
     assert db.spool_status().entries == 0
 
 
-def test_a_bad_value_is_refused_at_once_and_not_kept(spooling: SessionDB) -> None:
+def test_a_bad_value_is_refused_at_once_and_not_spooled(spooling: SessionDB) -> None:
     with locked(spooling.db_path), pytest.raises(errors.InvalidArgument) as caught:
         spooling.append_message("s", "user", "hello", token_count="many")  # type: ignore[arg-type]
     assert caught.value.spooled is None
     assert spooling.spool_status().entries == 0
 
 
-def test_if_it_cannot_be_kept_either_the_caller_is_told_so(spooling: SessionDB, home: Path) -> None:
+def test_the_error_says_if_the_message_could_not_be_spooled_either(spooling: SessionDB, home: Path) -> None:
     (home / "spool").write_text("in the way")
     with locked(spooling.db_path), pytest.raises(errors.StoreBusy, match="It was not saved") as caught:
         spooling.append_message("s", "user", "lost, and told so")
@@ -207,7 +208,7 @@ def test_no_room_for_the_spool_leaves_no_part_of_a_line(home: Path) -> None:
     assert_stored_once(path, "s", ["one", "two", "three", "four"])
 
 
-def test_status_says_what_waits(spooling: SessionDB) -> None:
+def test_the_status_shows_spooled_messages(spooling: SessionDB) -> None:
     started = time.time()
     files = kept(spooling, "s", "one", "two")
     status = spooling.spool_status()
@@ -262,7 +263,7 @@ def test_a_reader_stores_nothing(spooling: SessionDB) -> None:
 
 
 @pytest.mark.parametrize("verb", ["replace", "clear", "end", "delete", "title"])
-def test_whatever_is_written_next_comes_after_what_waits(spooling: SessionDB, verb: str) -> None:
+def test_later_writes_come_after_spooled_messages(spooling: SessionDB, verb: str) -> None:
     kept(spooling, "s", "waits")
     if verb == "replace":
         spooling.replace_messages("s", [{"role": "user", "content": "only this"}])
@@ -282,11 +283,11 @@ def test_whatever_is_written_next_comes_after_what_waits(spooling: SessionDB, ve
     assert spooling.spool_status() == (0, 0, None, 0, ())
 
 
-def test_while_something_waits_nothing_of_the_handle_overtakes_it(
+def test_no_write_of_a_handle_overtakes_its_spooled_messages(
     spooling: SessionDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store could be written again, but another process is busy with storing the spool. The next message
-    is therefore spooled too, behind the first one."""
+    """The store can be written again, but another process is storing the spool. The next message is therefore
+    spooled too, behind the first one."""
     kept(spooling, "s", "first")
     lock = os.open(spooling.db_path.parent / "spool" / "lock", os.O_RDWR | os.O_CREAT)
     try:
@@ -314,7 +315,7 @@ def test_the_message_is_the_one_that_was_accepted(spooling: SessionDB) -> None:
     assert len(now["uid"]) == 32
 
 
-def test_what_was_stored_before_a_crash_is_not_stored_again(spooling: SessionDB, home: Path) -> None:
+def test_a_message_stored_before_a_crash_is_not_stored_again(spooling: SessionDB, home: Path) -> None:
     (file, *_) = kept(spooling, "s", "one", "two")
     copy = file.read_bytes()
     spooling.append_message("s", "user", "three")
@@ -339,7 +340,7 @@ def test_two_stores_in_one_folder_keep_apart(spooling: SessionDB, home: Path) ->
 # --- messages that can never be stored
 
 
-def test_what_can_never_be_stored_is_set_aside_and_the_rest_goes_on(
+def test_a_message_that_can_never_be_stored_is_set_aside(
     spooling: SessionDB, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     spooling.create_session("gone", "cli")
@@ -383,7 +384,7 @@ def test_a_line_that_a_crash_cut_off_is_left_for_a_person(
 @pytest.mark.parametrize(
     "rubbish", [b"", b"\0" * 4096, b"[]\n", b"{}\n", b'{"verb":1,"at":"x"}\n', b"\xff\r\n"]
 )
-def test_rubbish_in_the_folder_is_never_fatal(spooling: SessionDB, home: Path, rubbish: bytes) -> None:
+def test_an_invalid_spool_file_is_never_fatal(spooling: SessionDB, home: Path, rubbish: bytes) -> None:
     kept(spooling, "s", "kept")
     (home / "spool" / "0000000000000001_1_x.jsonl").write_bytes(rubbish)
     with SessionDB() as db:
@@ -489,8 +490,8 @@ def test_threads_share_the_spool(spooling: SessionDB) -> None:
 
 @pytest.mark.full
 def test_killed_at_any_moment_everything_accepted_is_stored_once_and_in_order(home: Path) -> None:
-    """Processes accept messages while another process takes and releases the lock, and while further
-    processes open the store. All of these processes are killed."""
+    """Processes accept messages while another process takes and releases the lock and further processes open
+    the store. All of these processes are killed."""
     path, rng = home / "state.db", random.Random(5)
     SessionDB(path).close()
     accepted: dict[str, int] = {}
@@ -553,7 +554,9 @@ def test_a_replay_that_is_killed_again_and_again_stores_once(spooling: SessionDB
         assert db.spool_status() == (0, 0, None, 0, ())
 
 
-def test_what_a_person_wrote_is_stored_only_in_a_session_of_theirs(spooling: SessionDB, home: Path) -> None:
+def test_a_spooled_message_of_a_person_is_stored_only_in_their_session(
+    spooling: SessionDB, home: Path
+) -> None:
     ann, bob = spooling.scoped(Principal("telegram", "ann")), spooling.scoped(Principal("telegram", "bob"))
     mine, theirs = ann.create_session(), bob.create_session()
     with locked(spooling.db_path):

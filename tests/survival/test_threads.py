@@ -1,4 +1,4 @@
-"""Threads share one store and its commits. Ctrl-C and forks happen at any point."""
+"""Threads share one store and its group commits. Ctrl-C and forks can happen at any point."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_threads_append_exactly_once_in_their_order(home: Path) -> None:
 
 
 def test_interrupts_lose_nothing_while_threads_write(home: Path) -> None:
-    """Ctrl-C interrupts the main thread repeatedly while another program sometimes holds the lock."""
+    """Ctrl-C interrupts the main thread repeatedly. Another program sometimes holds the lock."""
     path = home / "state.db"
     SessionDB(path).close()
     seconds = 20.0 if LONG else 3.0
@@ -55,7 +55,7 @@ def test_interrupts_lose_nothing_while_threads_write(home: Path) -> None:
     _check_acknowledged(result["acknowledged"])
 
 
-def test_an_interrupted_leader_does_not_lie_to_its_followers(home: Path) -> None:
+def test_an_interrupted_leader_reports_the_truth_to_its_followers(home: Path) -> None:
     path = home / "state.db"
     SessionDB(path).close()
     with Worker() as worker, Worker() as holder:
@@ -70,7 +70,7 @@ def test_an_interrupted_leader_does_not_lie_to_its_followers(home: Path) -> None
     _check_once(result["acknowledged"])
 
 
-def test_an_interrupt_at_any_line_of_the_write_path_hurts_nobody(home: Path) -> None:
+def test_an_interrupt_at_any_line_of_the_write_path_affects_no_other_thread(home: Path) -> None:
     with Worker() as worker:
         result = worker.ask("interrupted_everywhere", path=str(home / "state.db"), last=400, crowd=False)
     assert result["bad"] == {}
@@ -78,14 +78,14 @@ def test_an_interrupt_at_any_line_of_the_write_path_hurts_nobody(home: Path) -> 
     _check_once(result["acknowledged"])
 
 
-def test_an_interrupt_among_rivals_hurts_nobody(home: Path) -> None:
+def test_an_interrupt_among_competing_threads_affects_no_other_thread(home: Path) -> None:
     with Worker() as worker:
         result = worker.ask("interrupted_everywhere", path=str(home / "state.db"), last=60, crowd=True)
     assert result["bad"] == {}
     _check_once(result["acknowledged"])
 
 
-def test_an_interrupt_at_any_line_of_a_look_spoils_no_later_one(home: Path) -> None:
+def test_an_interrupt_at_any_line_of_a_read_affects_no_later_read(home: Path) -> None:
     with Worker() as worker:
         result = worker.ask("interrupted_reads", path=str(home / "state.db"), last=200)
     assert result["bad"] == {}
@@ -106,8 +106,8 @@ def test_a_forked_child_is_refused_and_does_no_harm(home: Path) -> None:
 
 
 def _check_acknowledged(acknowledged: list[list[Any]]) -> None:
-    """Check that every append that returned, [writer, number, id], is stored once and in the order in which
-    its writer made the appends."""
+    """Check that every append that returned is stored once, in the order in which its writer made it. An
+    append is [writer, number, id]."""
     assert all(isinstance(number, int) for _who, _n, number in acknowledged)
     with SessionDB() as db:
         rows = db.get_messages("shared")
@@ -136,10 +136,10 @@ def _check_once(acknowledged: list[list[Any]]) -> None:
     assert [entry for entry in acknowledged if stored.get(entry[1]) != entry[0]] == []
 
 
-def test_where_no_thread_can_be_started_nothing_is_told_wrongly(
+def test_without_new_threads_every_committed_write_is_acknowledged(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If no thread can be started, checkpoints are delayed, but committed writes are still acknowledged."""
+    """If no thread can be started, checkpoints are delayed. Committed writes are still acknowledged."""
 
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

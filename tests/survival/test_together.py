@@ -1,5 +1,6 @@
-"""Many processes open, migrate, write, read, prune and delete at the same time, even while one holds the
-lock."""
+"""Many processes open, migrate, write, read, prune and delete at the same time. Sometimes one of them holds
+the lock.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.full
 
 
 def _start(stack: ExitStack, count: int) -> list[Worker]:
-    """Start `count` workers. They are ready and wait for a command."""
+    """Start `count` workers. Each is ready and waits for a command."""
     workers = [stack.enter_context(Worker()) for _ in range(count)]
     for worker in workers:
         worker.ask("logged")
@@ -112,7 +113,7 @@ def test_writers_readers_a_pruner_and_a_deleter(home: Path) -> None:
             assert db.get_session(f"victim-{me}") is None
             assert db.search_messages(f"doomed{me}*", limit=1000) == []
         left = {said for one in wrote for said in one["ended"] if db.get_session(said) is not None}
-        for session in left:  # sessions that are not pruned yet are complete
+        for session in left:  # sessions that are not yet pruned are complete
             assert db.message_count(session) == 1
         assert pruned + len(left) == sum(len(said["ended"]) for said in wrote)
         assert len(db.search_messages("word", limit=100_000)) == sum(said["count"] for said in wrote)
@@ -121,7 +122,7 @@ def test_writers_readers_a_pruner_and_a_deleter(home: Path) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_everybody_waits_for_a_sibling_that_holds_the_lock(home: Path) -> None:
+def test_all_processes_wait_for_one_that_holds_the_lock(home: Path) -> None:
     path, seconds = home / "state.db", 20.0 if LONG else 4.0
     SessionDB(path).close()
     with ExitStack() as stack:
@@ -164,9 +165,9 @@ def test_everybody_waits_for_a_sibling_that_holds_the_lock(home: Path) -> None:
         assert db.verify().ok
 
 
-def test_one_that_was_stopped_while_it_stood_in_line_does_not_stop_the_others(home: Path) -> None:
-    """A stopped process holds no lock of SQLite, only its place in the queue. When it is resumed, it
-    continues."""
+def test_a_stopped_process_in_the_queue_does_not_block_the_others(home: Path) -> None:
+    """A stopped process holds no lock of SQLite, only its place in the queue. It continues when it is
+    resumed."""
     path = home / "state.db"
     with SessionDB(path) as db, ExitStack() as stack:
         db.create_session("s", "cli")
@@ -183,7 +184,7 @@ def test_one_that_was_stopped_while_it_stood_in_line_does_not_stop_the_others(ho
         began = time.monotonic()
         for number in range(3):
             other.ask("append_only", session="s", texts=[f"other {number}"])
-        assert time.monotonic() - began < 30  # each write would otherwise wait for its whole time limit
+        assert time.monotonic() - began < 30  # otherwise each write would wait for its whole time limit
         stopped.signal(signal.SIGCONT)
         stopped.result()
         line.close()

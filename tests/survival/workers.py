@@ -1,11 +1,11 @@
-"""Worker processes for these tests.
+"""A worker process for the tests in this folder.
 
     python workers.py
 
-Reads one command per line, `{"do": NAME, ...}`, and answers each with one or more lines of JSON. The last
-line of an answer has `done` or `error`. Each command is a small function here: something that a process does
-to a store which other processes use too. Nothing is imported from the tests, so a worker starts fast and
-opens no other files.
+The worker reads one command per line, `{"do": NAME, ...}`. It answers each with one or more lines of JSON.
+The last line of an answer has `done` or `error`. Each command is a small function in this file. It does one
+thing to a store that other processes use at the same time. Nothing is imported from the tests, so a worker
+starts fast and opens no other files.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def append_only(session: str, texts: list[str], name: str = "main") -> list[int]
 
 
 def append_or_spool(session: str, texts: list[str], name: str = "main") -> list[list[Any]]:
-    """Append the texts. Return [result, error message, message id or spool file] for each."""
+    """Append the texts. For each text, return [result, error message, message id or spool file]."""
     collected: list[list[Any]] = []
     for text in texts:
         try:
@@ -85,7 +85,7 @@ def back_up(target: str, name: str = "main") -> int:
 
 
 def diagnosed(name: str = "main") -> list[str]:
-    """Return the problems with the data of the store, without problems of permissions."""
+    """Return the problems with the data of the store. Problems with permissions are left out."""
     return [f.what for f in stores[name].diagnose(deep=True).findings if f.what.startswith("Store")]
 
 
@@ -156,14 +156,14 @@ def log_inode(path: str) -> int | None:
 
 
 def read_raw(path: str) -> int:
-    """Open, read and close a file in this process, as code for a backup, a search or a hash does."""
+    """Open, read and close a file in this process, as programs for backups, searches or hashes do."""
     with open(path, "rb") as file:
         return len(file.read())
 
 
 def without_lock() -> None:
-    """Behave as on a system without open file description locks, where only the inode of the log shows a
-    problem."""
+    """Behave as on a system without open file description locks. There, only the inode of the log shows that
+    it was removed."""
     sys.platform = "somewhere"
 
 
@@ -243,7 +243,7 @@ def execute_raw(sql: str, name: str = "main") -> list[Any]:
 
 
 def append_scoped(person: str, texts: list[str], name: str = "main") -> list[int]:
-    """Append as a person on a platform, who sees only their own session."""
+    """Append as a person on a platform, through a handle that sees only the sessions of that person."""
     from hermes.store.people import Principal
 
     store = stores[name].scoped(Principal("telegram", person))
@@ -283,8 +283,8 @@ def append_with_threads(session: str, threads: int, count: int, name: str = "mai
 
 
 def open_store_with_pause(path: str) -> None:
-    """Open a store, with a pause: after the files were examined and before SQLite opens them, wait for
-    another line."""
+    """Open a store in two steps. After its files were examined and before SQLite opens them, wait for another
+    line."""
     from hermes.store.sqlite import opener
 
     names = vars(opener)
@@ -377,8 +377,8 @@ def close_idle_readers_at_once() -> None:
 
 
 def become_nobody(folder: str) -> None:
-    """Drop all privileges, if there are any. Modules that a store imports later are imported first, because
-    afterwards they may be out of reach."""
+    """Drop all privileges. First import the modules that a store imports later, because they may not be
+    readable afterwards."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as place:
@@ -392,7 +392,7 @@ def become_nobody(folder: str) -> None:
         assert not diagnosed("reader")
         back_up(f"{place}/copy.db", "reader")
         close("reader")
-    from_json("{}", None)  # loads the decoder of records of other processes
+    from_json("{}", None)  # this loads the decoder for records of other processes
     os.chdir(folder)
     if os.getuid() == 0:
         os.setgroups([])
@@ -465,7 +465,7 @@ def keep_spooling(path: str, session: str, tag: str) -> None:
             if problem.spooled is None:
                 raise
             kept = True
-            if not begun:  # the session is spooled; its message was not tried yet
+            if not begun:  # the session is spooled, and its message was not tried yet
                 begun = True
                 continue
         say(n=n, kept=kept)
@@ -476,7 +476,7 @@ ENOUGH = 10
 
 
 def write_for(path: str, me: str, seconds: float) -> None:
-    """Write to one session that is kept, to many sessions that end and may be pruned, and to one session that
+    """Write to three kinds of sessions: one that is kept, many that end and may be pruned, and one that
     another process deletes."""
     db = SessionDB(Path(path))
     db.ensure_session(f"keep-{me}", "cli")
@@ -504,8 +504,8 @@ def write_for(path: str, me: str, seconds: float) -> None:
 
 
 def read_for(path: str, seconds: float, writers: list[str]) -> None:
-    """Check that every read shows a prefix of the messages of each writer, and never fewer messages than the
-    previous read."""
+    """Check that every read shows a prefix of the messages of each writer. A read never shows fewer messages
+    than the previous one."""
     db = SessionDB(Path(path))
     say(open=True)
     until, looks = time.monotonic() + seconds, 0
@@ -553,7 +553,7 @@ def delete_for(path: str, victims: list[str]) -> None:
 
 
 def churn_for(path: str, me: str, seconds: float, seed: int) -> None:
-    """Append, search and list as our programs do, while another program writes plain SQL. Rows may vanish."""
+    """Append, search and list while another program writes plain SQL. Rows may vanish."""
     rng = random.Random(seed)
     db = SessionDB(Path(path))
     say(open=True)
@@ -577,7 +577,7 @@ def churn_for(path: str, me: str, seconds: float, seed: int) -> None:
         elif action == 2 and n > 0:
             db.end_session(session, rng.choice(("compression", "branched", "cli_close")))
         n += 1
-        time.sleep(rng.random() / 100)  # give the other program time, because its way of waiting is not fair
+        time.sleep(rng.random() / 100)  # give the other program time, because its busy handler is not fair
     db.close()
 
 
@@ -715,11 +715,11 @@ def interrupted_leader(path: str, followers: int) -> dict[str, Any]:
 
 
 def _leaves_a_with(frame: Any, entered: set[tuple[int, int]]) -> bool:
-    """Return whether this trace event is the second event of a `with` line, which occurs at the end of the
-    block.
+    """Return whether this trace event is the second event of a `with` line. That event occurs at the end of
+    the block.
 
-    CPython checks for signals after calls and at the end of a loop iteration, never between the end of the
-    body and `__exit__`. A real signal cannot raise an exception there.
+    CPython checks for signals after calls and at the end of a loop iteration. It never checks between the end
+    of the body and `__exit__`, so a real signal cannot raise an exception there.
     """
     line = (id(frame), frame.f_lineno)
     if not linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with "):
@@ -746,8 +746,8 @@ def interrupted_everywhere(path: str, last: int, crowd: bool) -> dict[str, Any]:
     """Interrupt an append at every line of the write path in turn. After each interruption, other threads
     must still be able to write.
 
-    A signal handler can run between any two lines. Waiting until chance has produced each case would take
-    years.
+    A signal handler can run between any two lines. With real signals, it would take years until each case has
+    occurred.
     """
     from hermes.store.sqlite import engine, group_commit, transactions
 

@@ -1,4 +1,6 @@
-"""Commands that run without a question, need an approval or are refused, with and without a sandbox."""
+"""Which commands run without a question, which need an approval and which are refused, with and without a
+sandbox.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def bare(view: View) -> Policy:
     return Policy(Sandbox(view, None, "bubblewrap is not installed"))
 
 
-async def test_reading_runs_at_once_and_everything_else_is_asked_about(inside: Policy) -> None:
+async def test_commands_that_only_read_run_and_all_others_need_approval(inside: Policy) -> None:
     person = Person()
     assert await inside.check_command("git status; ls", person.approve)
     assert person.asked == []
@@ -63,7 +65,7 @@ async def test_a_refusal_tells_the_model_why(inside: Policy) -> None:
         await inside.check_command("deploy", Person(Decision(False, note="use the staging server")).approve)
 
 
-async def test_this_command_is_allowed_and_no_other(inside: Policy, view: View) -> None:
+async def test_an_approval_applies_to_that_command_only(inside: Policy, view: View) -> None:
     person = Person(Decision(True, Scope.COMMAND))
     await inside.check_command("make test", person.approve)
     await inside.check_command(" make test\n", person.approve)
@@ -137,7 +139,7 @@ async def test_commands_that_begin_like_this_are_allowed_alone_or_with_reading_o
         ("echo $(make)", ""),
     ],
 )
-async def test_what_is_offered_as_a_beginning(inside: Policy, command: str, prefix: str) -> None:
+async def test_which_prefixes_are_offered_for_approval(inside: Policy, command: str, prefix: str) -> None:
     person = Person()
     await inside.check_command(command, person.approve)
     [request] = person.asked
@@ -145,7 +147,7 @@ async def test_what_is_offered_as_a_beginning(inside: Policy, command: str, pref
     assert (Scope.PREFIX in request.scopes) is bool(prefix)
 
 
-async def test_leaving_the_sandbox_is_always_asked_about_and_says_what_for(view: View) -> None:
+async def test_leaving_the_sandbox_always_needs_approval_with_a_reason(view: View) -> None:
     auto = Policy(Sandbox(view, "bubblewrap"), "auto")
     Grants().add(view.workspace, Scope.COMMAND, "git push")
     person = Person(Decision(True, Scope.COMMAND))
@@ -159,7 +161,7 @@ async def test_leaving_the_sandbox_is_always_asked_about_and_says_what_for(view:
     assert len(person.asked) == 2
 
 
-async def test_without_a_sandbox_only_plain_reading_in_view_runs_unasked(bare: Policy) -> None:
+async def test_without_a_sandbox_only_reading_in_the_workspace_needs_no_approval(bare: Policy) -> None:
     person = Person(DENY)
     assert not await bare.check_command("ls -la src", person.approve)
     assert not await bare.check_command("cat a.txt /etc/hostname", person.approve)
@@ -205,9 +207,7 @@ async def test_without_a_sandbox_a_folder_out_of_view_is_asked_about(bare: Polic
     await bare.check_command("ls", Person(DENY).approve, folder=view.workspace / "sub")
 
 
-async def test_a_consent_does_not_hold_in_a_folder_that_the_person_did_not_see(
-    inside: Policy, view: View
-) -> None:
+async def test_an_approval_does_not_apply_in_another_folder(inside: Policy, view: View) -> None:
     (view.workspace / "sub").mkdir()
     for command, scope in (("make test", Scope.COMMAND), ("make test -k", Scope.PREFIX)):
         await inside.check_command(command, Person(Decision(True, scope)).approve)
@@ -271,8 +271,8 @@ def test_the_file_says_what_it_is(view: View, home: Path) -> None:
 async def test_without_a_sandbox_the_shared_temporary_folder_is_not_the_private_one(
     bare: Policy, tmp_path: Path
 ) -> None:
-    """A sandbox shows a private folder as /tmp. Without a sandbox, a command reads the real /tmp, so reading
-    a file there needs an approval."""
+    """In a sandbox, /tmp is a private folder. Without a sandbox, a command reads the real /tmp, so reading a
+    file there needs an approval."""
     for path in (tmp_path / "of another program", Path("/tmp/of another program")):
         person = Person(DENY)
         with pytest.raises(Refused):

@@ -1,5 +1,6 @@
-"""Commands that run without approval, because a parser has found that they only read. The parser knows an
-allowlist of programs and options."""
+"""A parser recognises commands that only read. They run without approval. The parser has an allowlist of
+programs and options.
+"""
 
 from __future__ import annotations
 
@@ -164,7 +165,7 @@ def test_a_reading_command_runs_unasked(sandboxed: bool) -> None:
     assert [text for text in HARMLESS if not only_reads(text, sandboxed=sandboxed)] == []
 
 
-def test_some_do_only_where_a_wall_holds_what_their_settings_make_them_do() -> None:
+def test_some_commands_run_unasked_only_in_a_sandbox() -> None:
     assert [text for text in HARMLESS_IN_A_SANDBOX if not only_reads(text)] == []
     assert [text for text in HARMLESS_IN_A_SANDBOX if only_reads(text, sandboxed=False)] == []
 
@@ -204,8 +205,8 @@ PIECES = st.sampled_from([*WORDS, "'c d'", "$(rm a)", "`rm a`", "\n", "\\"])
     deadline=None,
 )
 def test_a_command_that_runs_unasked_changes_nothing(tmp_path: Path, pieces: list[str], spaced: bool) -> None:
-    """A command that the parser accepts changes no file when bash runs it, because the parser and bash
-    interpret the text in the same way."""
+    """A command that the parser accepts changes no file when bash runs it. So the parser and bash interpret
+    the text in the same way."""
     text = (" " if spaced else "").join(pieces)
     if not only_reads(text):
         return

@@ -1,4 +1,4 @@
-"""Every kind of sandbox that this machine supports, with a workspace and secrets beside it."""
+"""Fixtures for every kind of sandbox that this machine supports. Each has a workspace and secrets outside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment of a command is an allowlist."""
+"""A command gets only the environment variables on an allowlist."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_no_variable_gets_through_that_is_not_listed(names: set[str]) -> None:
 
 
 @given(withheld=st.sets(st.sampled_from(sorted(ALLOWED))))
-def test_what_the_configuration_takes_keys_from_is_withheld_whatever_its_name(withheld: set[str]) -> None:
+def test_variables_that_the_configuration_reads_keys_from_are_withheld(withheld: set[str]) -> None:
     made = make_child_environment(
         TEMPORARY, environment=dict.fromkeys(ALLOWED, "value"), withheld=withheld, extra=["HOME"]
     )
@@ -53,7 +53,7 @@ def test_a_person_can_let_more_through() -> None:
         ("http://[", False),
     ],
 )
-def test_a_proxy_with_a_password_is_not_handed_on(proxy: str, passes: bool) -> None:
+def test_a_proxy_with_a_password_is_not_passed_on(proxy: str, passes: bool) -> None:
     assert ("https_proxy" in make_child_environment(TEMPORARY, environment={"https_proxy": proxy})) is passes
 
 
@@ -66,7 +66,7 @@ def test_every_variable_that_the_configuration_uses_is_known() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only on Linux")
-def test_no_other_process_can_read_the_memory_of_a_program_whose_tools_were_made(home: Path) -> None:
+def test_other_processes_cannot_read_the_memory_of_the_agent(home: Path) -> None:
     program = """if True:
         import ctypes
         from hermes.agent.factory import StandardFactory
@@ -78,15 +78,15 @@ def test_no_other_process_can_read_the_memory_of_a_program_whose_tools_were_made
 
 
 def test_libraries_of_the_workspace_are_loaded_inside_the_sandbox_only(box: Sandbox, workspace: Path) -> None:
-    """An empty entry in LD_LIBRARY_PATH means the working directory. `$LD_LIBRARY_PATH:/x` contains an empty
-    entry if the variable was not set before."""
+    """An empty entry in LD_LIBRARY_PATH means the working directory. `$LD_LIBRARY_PATH:/x` has an empty entry
+    if the variable was not set."""
     given = {"LD_LIBRARY_PATH": ":/x", "LD_PRELOAD": "./evil.so", "PATH": "/usr/bin:/bin"}
     environment = make_child_environment(TEMPORARY, environment=given, extra=["LD_LIBRARY_PATH"])
     assert not {"LD_LIBRARY_PATH", "LD_PRELOAD"} & environment.keys()
     inside = make_shell_command(
         "echo $LD_LIBRARY_PATH-$LD_PRELOAD", make_loader_environment(environment=given)
     )
-    (workspace / "libc.so.6").write_text("evil")  # a launcher that loaded it from here could not start
+    (workspace / "libc.so.6").write_text("evil")  # if the launcher loaded this library, it could not start
     done = subprocess.run(
         box.start(inside, workspace), cwd=workspace, env=environment, capture_output=True, text=True
     )

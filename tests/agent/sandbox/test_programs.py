@@ -1,4 +1,6 @@
-"""Programs that a command of the agent has put into a folder of PATH."""
+"""A command of the agent has put a program into a folder of PATH. The program must not run outside the
+sandbox.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ async def deny(request: ApprovalRequest) -> Decision:
 
 
 @pytest.mark.parametrize("name", ["bwrap", "bash"])
-def test_what_makes_the_sandbox_is_not_taken_from_the_workspace(
+def test_the_sandbox_uses_no_program_of_the_workspace(
     box: Sandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     mark = plant(workspace / ".venv" / "bin", name)
@@ -73,7 +75,7 @@ def test_a_link_to_a_file_of_the_workspace_is_replaceable_too(
     assert not is_replaceable("echo", view, ".")
 
 
-async def test_a_command_that_nobody_was_asked_about_cannot_write_or_send(
+async def test_a_command_without_approval_cannot_write_or_use_the_network(
     box: Sandbox, workspace: Path
 ) -> None:
     assert await Policy(box).check_command("git status; cat a.txt", deny) is Walls.READ_ONLY
@@ -115,9 +117,7 @@ time.sleep(30)
 
 
 @pytest.mark.full
-def test_processes_that_start_themselves_anew_all_the_time_end_with_the_command(
-    box: Sandbox, workspace: Path
-) -> None:
+def test_processes_that_restart_themselves_end_with_the_command(box: Sandbox, workspace: Path) -> None:
     (workspace / "hop.py").write_text(HOPPING)
     command = box.start([sys.executable, "-I", "hop.py"], workspace)
     running = RunningCommand(

@@ -1,4 +1,4 @@
-"""What a command in a sandbox can access, tested with real processes and the real kernel."""
+"""What a command in a sandbox can and cannot access. Tested with real processes and the real kernel."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ def test_a_setuid_program_gives_no_rights(run: Run) -> None:
 
 
 def test_no_setting_of_the_kernel_can_be_opened_for_writing(run: Run) -> None:
-    """Even root is refused. Outside a sandbox, root needs no capability to write these files. The test opens
-    each file for appending, which changes nothing."""
+    """Even root cannot open these files for writing in a sandbox. Outside, root needs no capability for that.
+    The test opens each file for appending, which changes nothing."""
     program = """
 import os
 for folder in ("/proc/sys/kernel", "/proc/sys/vm", "/proc/sys/fs", "/proc/pressure", "/proc"):
@@ -192,12 +192,12 @@ def test_a_repository_without_hooks_gets_none(run: Run, repository: Path) -> Non
     assert not [*(repository / ".git").glob("hooks/*")]
 
 
-def test_a_planted_setting_of_git_goes_while_the_command_still_runs(run: Run, repository: Path) -> None:
+def test_a_planted_setting_of_git_is_removed_while_the_command_runs(run: Run, repository: Path) -> None:
     done = run("echo ../evil > .git/commondir; while test -e .git/commondir; do :; done; echo gone")
     assert done.stdout == "gone\n"
 
 
-# Landlock cannot protect a file in such a folder.
+# Landlock cannot protect a file in such a folder
 @pytest.mark.parametrize("box", ["bubblewrap"], indirect=True)
 def test_the_settings_of_a_submodule_cannot_be_changed_in_bubblewrap(box: Sandbox, repository: Path) -> None:
     module = repository / ".git" / "modules" / "x"
@@ -266,7 +266,7 @@ def test_a_linked_worktree_can_be_committed_in_and_a_forged_one_opens_nothing(
 # ---------------------------------------------------------------- workspaces that contain too much
 
 
-def test_a_workspace_that_holds_the_agents_home_shows_nothing_of_it(
+def test_a_workspace_that_contains_the_agents_home_does_not_expose_it(
     box: Sandbox, home: Path, tmp_path: Path, temporary: Path, secrets: dict[str, Path]
 ) -> None:
     """Bubblewrap hides the home. Landlock cannot hide a folder inside the workspace, so such a workspace gets
@@ -282,7 +282,7 @@ def test_a_workspace_that_holds_the_agents_home_shows_nothing_of_it(
 
 
 @pytest.mark.parametrize("folder", [".", "..", "/"])
-def test_in_the_persons_home_or_above_it_nothing_is_in_view_and_everything_asks(
+def test_in_the_persons_home_or_above_it_everything_needs_approval(
     temporary: Path, secrets: dict[str, Path], folder: str
 ) -> None:
     view = View(Path.home() / folder, temporary)
@@ -294,7 +294,7 @@ def test_in_the_persons_home_or_above_it_nothing_is_in_view_and_everything_asks(
     assert "start in the folder of a project" in chosen.reason
 
 
-def test_a_home_that_is_a_git_repository_is_no_project_of_the_folders_in_it(temporary: Path) -> None:
+def test_a_home_that_is_a_git_repository_is_not_the_project_of_its_folders(temporary: Path) -> None:
     folder = Path.home() / "notes"
     folder.mkdir()
     (Path.home() / ".git").mkdir()
@@ -327,7 +327,7 @@ def test_inside_the_agents_home_there_is_no_sandbox(home: Path, temporary: Path)
 def test_a_folder_that_the_person_shows_is_readable_wherever_it_lies(
     box: Sandbox, workspace: Path, temporary: Path
 ) -> None:
-    """Even a folder below /tmp is readable, although the sandbox replaces /tmp with the private folder."""
+    """A folder below /tmp is readable too, although /tmp is the private folder in the sandbox."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         (Path(name) / "data").write_text("shown\n")
         view = View(workspace, temporary, readable=[Path(name)])

@@ -1,4 +1,4 @@
-"""Inspection of real processes from outside."""
+"""Inspects real processes from outside."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from time import monotonic
 
 
 async def eventually(so: Callable[[], object]) -> bool:
-    """Wait until `so` returns True. Return whether that happened within the time limit."""
+    """Wait until `so()` returns True. Return whether that happened within the time limit."""
     until = monotonic() + 60
     while monotonic() < until:
         if so():
@@ -20,8 +20,8 @@ async def eventually(so: Callable[[], object]) -> bool:
 
 
 def runs(mark: str) -> bool:
-    """Return whether a process runs that has `mark` in its command line. The pid of a process cannot be used,
-    because inside a sandbox it differs from the one outside."""
+    """Return whether a process with `mark` in its command line is running. Its pid cannot be used, because
+    the pid inside a sandbox differs from the pid outside."""
     for folder in Path("/proc").iterdir():
         with suppress(OSError):
             if folder.name.isdecimal() and mark in (folder / "cmdline").read_bytes().decode().split("\0"):

@@ -1,4 +1,4 @@
-"""Every tool declares its arguments exactly and refuses any other argument with a one-line error."""
+"""Every tool declares its arguments exactly. It refuses any other argument with a one-line error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SCHEMA_WORDS = {
     "array": {"type", "items", "minItems", "maxItems", "description"},
 }
 
-# Without `/` and `~`, so that no text is the path of a real file.
+# without `/` and `~`, so that no text is the path of a real file
 texts = st.text(max_size=20).map(lambda text: text.translate({ord(one): "_" for one in "/~"}))
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | texts,
@@ -57,7 +57,7 @@ def schemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield from schemas(schema["items"])
 
 
-def test_there_are_the_tools_that_were_promised() -> None:
+def test_all_documented_tools_exist() -> None:
     assert set(NAMES) == {
         *("terminal", "process", "read_file", "write_file", "patch", "search_files", "memory", "todo"),
         *("skills_list", "skill_view", "skill_manage", "session_search", "delegate_task"),
@@ -65,7 +65,7 @@ def test_there_are_the_tools_that_were_promised() -> None:
     assert len(NAMES) == 13
 
 
-def test_an_incognito_conversation_has_no_tool_that_writes_things_down() -> None:
+def test_an_incognito_conversation_has_no_tool_that_stores_data() -> None:
     missing = {tool.name for tool in make_standard_tools()} - {
         tool.name for tool in make_standard_tools(incognito=True)
     }
@@ -116,7 +116,7 @@ def test_a_name_that_is_not_in_the_schema_is_refused(tool: Tool) -> None:
         ({"command": "ls \ud800"}, {"command": "ls �"}),
     ],
 )
-def test_what_models_write_is_taken_as_it_was_meant(given: dict[str, Any], meant: dict[str, Any]) -> None:
+def test_common_mistakes_of_models_are_corrected(given: dict[str, Any], meant: dict[str, Any]) -> None:
     assert check_arguments(TOOLS[0].parameters, given) == meant
 
 
@@ -151,7 +151,7 @@ def test_a_bad_argument_is_one_clear_sentence(given: Any, said: str) -> None:
 def test_hostile_arguments_never_break_a_tool(
     name: str, data: st.DataObject, db: SessionDB, tmp_path: Path
 ) -> None:
-    """If a call has known argument names with arbitrary values, the result is a text within limits or a
+    """A call has known argument names with arbitrary values. The result is a text of limited size or a
     one-line error."""
     tool = TOOLS[NAMES.index(name)]
     keys = st.sampled_from(list(tool.parameters["properties"]) or ["x"])

@@ -1,5 +1,4 @@
-"""The file tools: edits are exact, a file is written completely or not at all, and protected files are
-refused."""
+"""The file tools make exact edits. They write a file completely or not at all, and refuse protected files."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ async def test_a_line_without_end_is_cut_and_says_so(context: ToolContext) -> No
     assert output.endswith("     2\tsecond")
 
 
-async def test_what_is_no_text_is_refused_kindly(context: ToolContext) -> None:
+async def test_a_file_that_is_not_text_is_refused(context: ToolContext) -> None:
     (context.cwd / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
     (context.cwd / "a.bin").write_bytes(b"ELF\0\1\2")
     os.mkfifo(context.cwd / "pipe")
@@ -79,7 +78,7 @@ async def test_what_is_no_text_is_refused_kindly(context: ToolContext) -> None:
             await read.run({"path": path}, context)
 
 
-async def test_the_end_of_a_file_is_told(context: ToolContext) -> None:
+async def test_the_end_of_a_file_is_marked(context: ToolContext) -> None:
     (context.cwd / "a").write_text("one\n")
     (context.cwd / "empty").write_text("")
     with pytest.raises(ToolFailed, match="has 1 lines; there is no line 5"):
@@ -95,7 +94,7 @@ async def test_terminal_escapes_in_a_file_do_not_reach_anybody(context: ToolCont
 # ---------------------------------------------------------------- write_file
 
 
-async def test_a_file_is_created_with_its_folders_or_replaced_and_the_difference_is_told(
+async def test_a_file_is_created_with_its_folders_or_replaced_and_the_diff_is_returned(
     context: ToolContext,
 ) -> None:
     assert await write.run({"path": "a/b/c.txt", "content": "é\n"}, context) == "a/b/c.txt: created, 3 bytes"
@@ -124,18 +123,18 @@ async def test_names_in_every_script_can_be_as_long_as_the_system_allows(context
     assert [one.name for one in context.cwd.iterdir()] == [name]
 
 
-async def test_what_a_killed_process_left_half_written_is_cleared_away(context: ToolContext) -> None:
+async def test_partial_files_of_a_killed_process_are_removed(context: ToolContext) -> None:
     (context.cwd / ".a.0123456789ab.hermes-partial").write_text("half")
     await write.run({"path": "a", "content": "whole"}, context)
     assert [one.name for one in context.cwd.iterdir()] == ["a"]
 
 
-async def test_home_is_where_the_person_lives(context: ToolContext) -> None:
+async def test_a_tilde_is_the_home_of_the_person(context: ToolContext) -> None:
     await write.run({"path": "~/a.txt", "content": "x"}, context)
     assert (Path.home() / "a.txt").read_text() == "x"
 
 
-async def test_what_cannot_be_written_is_one_line(context: ToolContext) -> None:
+async def test_a_write_error_is_one_line(context: ToolContext) -> None:
     (context.cwd / "file").write_text("x")
     for path in ("file/below", ".", "n" * 300, "/proc/self/status/x"):
         with pytest.raises(ToolFailed) as problem:
@@ -143,7 +142,7 @@ async def test_what_cannot_be_written_is_one_line(context: ToolContext) -> None:
         assert len(str(problem.value).splitlines()) == 1
 
 
-async def test_nothing_of_the_agents_home_is_for_file_tools(
+async def test_files_of_the_agents_home_are_refused(
     context: ToolContext, person: Person, home: Path, db: SessionDB
 ) -> None:
     names = (
@@ -180,7 +179,7 @@ async def test_nothing_of_the_agents_home_is_for_file_tools(
 @pytest.mark.parametrize(
     "name", [".ssh/id_ed25519", ".aws/credentials", ".netrc", ".mozilla/cookies", ".bash_history"]
 )
-async def test_where_people_keep_secrets_nothing_is_read_by_any_name(
+async def test_folders_with_secrets_are_not_read_by_any_name(
     context: ToolContext, person: Person, name: str
 ) -> None:
     secret = Path.home() / name
@@ -241,7 +240,7 @@ async def test_edits_of_a_workspace_are_allowed_once_for_all(context: ToolContex
     assert [(grant.workspace, grant.scope) for grant in Grants().all()] == [(str(context.cwd), Scope.EDITS)]
 
 
-async def test_what_the_account_depends_on_is_always_asked_about(
+async def test_files_that_control_the_account_always_need_approval(
     context: ToolContext, person: Person
 ) -> None:
     Grants().add(context.cwd, Scope.EDITS)
@@ -351,7 +350,7 @@ async def test_one_place_is_changed_and_shown(context: ToolContext) -> None:
     assert file.read_text() == "a = 1\nb = 20\nc = 3\n"
 
 
-async def test_an_ambiguous_place_is_refused_unless_all_are_meant(context: ToolContext) -> None:
+async def test_an_ambiguous_text_is_refused_unless_all_matches_are_requested(context: ToolContext) -> None:
     file = context.cwd / "a"
     file.write_text("x\ny\nx\n")
     with pytest.raises(ToolFailed, match=r"is in the file 2 times \(line 1, 3\); add more context"):
@@ -362,7 +361,7 @@ async def test_an_ambiguous_place_is_refused_unless_all_are_meant(context: ToolC
     assert file.read_text() == "z\ny\nz\n"
 
 
-async def test_a_place_that_is_not_there_is_answered_with_the_nearest(context: ToolContext) -> None:
+async def test_a_missing_text_is_answered_with_the_nearest(context: ToolContext) -> None:
     (context.cwd / "a.py").write_text("import os\n\n\ndef add(one, two):\n    return one + two\n")
     with pytest.raises(ToolFailed) as problem:
         await patch.run({"path": "a.py", "old_text": "def add(one,two):", "new_text": "x"}, context)
@@ -387,7 +386,7 @@ async def test_a_file_keeps_its_own_line_ends(context: ToolContext) -> None:
     assert file.read_bytes() == b"1\r\n2\r\nthree\r\n"
 
 
-async def test_what_is_not_utf8_is_not_changed(context: ToolContext) -> None:
+async def test_a_file_that_is_not_utf8_is_not_changed(context: ToolContext) -> None:
     (context.cwd / "latin").write_bytes(b"caf\xe9")
     with pytest.raises(ToolFailed, match="not UTF-8"):
         await patch.run({"path": "latin", "old_text": "caf", "new_text": "x"}, context)

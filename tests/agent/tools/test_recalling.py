@@ -1,5 +1,6 @@
-"""`session_search` as a tool finds other conversations but not the current one. A failure is reported as an
-error."""
+"""The tool `session_search` finds other conversations, but not the current one. A failure is returned as an
+error.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ async def test_earlier_conversations_are_found_and_this_one_with_its_past_is_not
     assert [result["session_id"] for result in found["results"]] == ["there"]
 
 
-async def test_what_was_compressed_can_be_scrolled_to(context: ToolContext, db: SessionDB) -> None:
+async def test_compressed_messages_can_be_read(context: ToolContext, db: SessionDB) -> None:
     message_id = db.append_message("here", "user", "the retry budget is five")
     later = context._replace(session_id=db.begin_continuation("here", "so far"))
     data = json.loads(
@@ -35,7 +36,7 @@ async def test_what_was_compressed_can_be_scrolled_to(context: ToolContext, db: 
     assert data["messages"][0]["text"] == "the retry budget is five"
 
 
-async def test_a_mistake_is_told_as_one(context: ToolContext) -> None:
+async def test_an_invalid_call_is_an_error(context: ToolContext) -> None:
     with pytest.raises(ToolFailed, match="there is no session 'nowhere'"):
         await SessionSearch().run({"session_id": "nowhere"}, context)
     with pytest.raises(ToolFailed, match="there is no argument 'colour'"):

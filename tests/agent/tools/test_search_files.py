@@ -1,4 +1,6 @@
-"""`search_files` gives the same results with and without ripgrep, within limits, and every search ends."""
+"""`search_files` gives the same results with and without ripgrep. The results are limited, and every search
+ends.
+"""
 
 from __future__ import annotations
 
@@ -82,9 +84,7 @@ async def test_an_answer_is_bounded_and_says_how_much_more_there_is(
     assert max(map(len, output)) <= 300
 
 
-async def test_something_must_be_asked_for_and_be_a_pattern(
-    search: SearchFiles, context: ToolContext
-) -> None:
+async def test_a_pattern_is_required_and_must_be_valid(search: SearchFiles, context: ToolContext) -> None:
     with pytest.raises(ToolFailed, match="say what to look for"):
         await search.run({}, context)
     with pytest.raises(ToolFailed, match=r"invalid pattern|regex parse error"):
@@ -137,7 +137,7 @@ async def test_a_folder_outside_the_workspace_is_searched_when_the_person_agrees
         await search.run({"content": "findme", "path": "~/other"}, context)
 
 
-async def test_a_pattern_that_never_ends_is_ended(
+async def test_a_pattern_that_takes_too_long_is_stopped(
     access: Access, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (context.cwd / "evil").write_text("a" * 200 + "!")

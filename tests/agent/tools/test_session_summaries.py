@@ -1,5 +1,6 @@
-"""`session_search` with `summarize`: the request to the auxiliary model, and the result if the model does not
-answer."""
+"""`session_search` with `summarize` sends a request to the auxiliary model. Without an answer, it returns the
+messages.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ async def test_each_conversation_is_summarised_from_the_text_around_its_match(
         prompt, transcript = (message["content"] for message in messages)
         assert "retry budget" in prompt
         assert "follow no instruction" in prompt
-        assert transcript.startswith("```")  # in a fence
+        assert transcript.startswith("```")  # inside a fence
         assert transcript.endswith("```")
         assert "the retry budget is" in transcript
         assert "line 50 " in transcript  # before the match
@@ -94,7 +95,7 @@ async def test_each_conversation_is_summarised_from_the_text_around_its_match(
     assert context.db.usage_of("here").total.estimated_cost_usd == pytest.approx(0.006)
 
 
-async def test_three_are_asked_at_once_and_no_more(
+async def test_at_most_three_summaries_are_requested_at_the_same_time(
     context: ToolContext, talks: SessionDB, model_server: ModelServer
 ) -> None:
     gate = threading.Event()
@@ -108,7 +109,7 @@ async def test_three_are_asked_at_once_and_no_more(
     assert len(model_server.requests) == 4
 
 
-async def test_a_failed_summary_is_replaced_by_the_messages_and_that_is_told(
+async def test_a_failed_summary_is_replaced_by_the_messages_with_a_notice(
     context: ToolContext, talks: SessionDB, model_server: ModelServer
 ) -> None:
     model_server.will(says("first"), refuses(400, "no such thing"), says("third"))
@@ -124,7 +125,7 @@ async def test_a_failed_summary_is_replaced_by_the_messages_and_that_is_told(
     assert "1 of 3 could not be summarised; their messages are shown instead" in answer["notes"]
 
 
-async def test_a_model_that_is_too_slow_is_left(
+async def test_a_slow_model_is_not_waited_for(
     context: ToolContext, talks: SessionDB, model_server: ModelServer
 ) -> None:
     never = threading.Event()
@@ -159,7 +160,7 @@ async def test_stopping_the_turn_ends_the_requests(talks: SessionDB, model_serve
         turn.stop()
         started = time.monotonic()
         await listening
-        assert time.monotonic() - started < 25  # the server continues after thirty seconds
+        assert time.monotonic() - started < 25  # the server would continue only after 30 seconds
         assert not [task for task in asyncio.all_tasks() if "Summariser" in repr(task.get_coro())]
         await model.close()
     never.set()
@@ -201,8 +202,8 @@ async def test_the_agent_of_this_installation_asks_its_auxiliary_model(
     model_server: ModelServer,
     model: str,
 ) -> None:
-    """If no auxiliary model is configured, the main model is asked. The offline model cannot summarise, and
-    the search result says so."""
+    """Without a configured auxiliary model, the main model is asked. The offline model cannot summarise, and
+    the result says so."""
     monkeypatch.setenv("OPENAI_BASE_URL", model_server.base_url)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-model")
     monkeypatch.setenv("HERMES_MODEL", model)

@@ -1,4 +1,4 @@
-"""Skills are written, found, changed and archived. No operation reaches a file outside their folder."""
+"""Skills are written, found, changed and archived. No operation reaches a file outside the folder of skills."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def skills() -> Skills:
     return Skills()
 
 
-async def test_a_skill_is_written_listed_read_and_put_away(
+async def test_a_skill_is_written_listed_read_and_archived(
     skills: Skills, context: ToolContext, home: Path
 ) -> None:
     manage, view, listed = SkillManage(skills), SkillView(skills), SkillsList(skills)
@@ -55,7 +55,7 @@ async def test_a_skill_is_written_listed_read_and_put_away(
     assert (kept / "SKILL.md").is_file()
 
 
-async def test_what_is_missing_or_there_already_is_told(skills: Skills, context: ToolContext) -> None:
+async def test_a_missing_or_existing_skill_is_reported(skills: Skills, context: ToolContext) -> None:
     manage = SkillManage(skills)
     with pytest.raises(ToolFailed, match="pass description and content"):
         await manage.run({"action": "create", "name": "a", "content": "x"}, context)
@@ -73,7 +73,7 @@ async def test_what_is_missing_or_there_already_is_told(skills: Skills, context:
 @pytest.mark.parametrize(
     "name", ["../x", "/etc", "a/b", "..", ".", "", "A b", "x" * 65, "a\0", "a\n", ".deleted", "ä"]
 )
-def test_a_name_is_a_name_and_no_path(skills: Skills, name: str) -> None:
+def test_a_name_cannot_be_a_path(skills: Skills, name: str) -> None:
     for act in (
         lambda: skills.create(name, "d", "c"),
         lambda: skills.view(name),

@@ -1,4 +1,6 @@
-"""`terminal` and `process`: real processes, within limits, that end when nothing needs them any more."""
+"""The tools `terminal` and `process` run real processes within limits. The processes end when nothing needs
+them any more.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +36,18 @@ def terminal(processes: BackgroundProcesses, access: Access) -> Terminal:
 # ---------------------------------------------------------------- in the foreground
 
 
-async def test_output_and_exit_code_are_told(
+async def test_output_and_exit_code_are_returned(
     terminal: Terminal, access: Access, context: ToolContext
 ) -> None:
     assert await terminal.run({"command": "echo out; echo err >&2"}, context) == "out\nerr\n[exit code 0]"
     assert await terminal.run({"command": "exit 3"}, context) == "[exit code 3]"
-    is_bubblewrap = access.policy_of(context).sandbox.kind == "bubblewrap"  # reported as a shell does
+    # reported in the form that a shell uses
+    is_bubblewrap = access.policy_of(context).sandbox.kind == "bubblewrap"
     ended = "[exit code 143, SIGTERM]" if is_bubblewrap else "[ended by SIGTERM]"
     assert await terminal.run({"command": "kill -TERM $$"}, context) == ended
 
 
-async def test_it_runs_in_the_working_directory_or_in_a_folder_that_is_named(
+async def test_a_command_runs_in_the_working_directory_or_in_a_named_folder(
     terminal: Terminal, context: ToolContext
 ) -> None:
     (context.cwd / "sub").mkdir()
@@ -59,7 +62,7 @@ async def test_it_runs_in_the_working_directory_or_in_a_folder_that_is_named(
 async def test_the_folder_of_a_command_is_part_of_the_question(
     terminal: Terminal, context: ToolContext, person: Person
 ) -> None:
-    """A person who approves `rm -rf *` must see the folder."""
+    """A person who is asked to approve `rm -rf *` must see the folder."""
     elsewhere = Path.home() / "else where"
     elsewhere.mkdir(parents=True)
     given = {"command": "touch made", "folder": str(elsewhere), "outside": "it is a test"}
@@ -142,7 +145,7 @@ async def test_long_output_keeps_its_ends_and_says_what_was_left_out(
     assert int(left_out.replace(",", "")) == 1_288_895 - 40_000
 
 
-async def test_what_is_not_text_is_shown_as_well_as_it_can_be(
+async def test_binary_output_is_shown_with_replacement_characters(
     terminal: Terminal, context: ToolContext
 ) -> None:
     assert (await terminal.run({"command": r"printf 'a\377\000b'"}, context)).startswith("a�b")
@@ -158,7 +161,7 @@ async def test_at_its_timeout_a_command_is_ended_with_all_that_it_started(
     assert not runs(mark)
 
 
-async def test_it_is_ended_when_the_person_stops_the_turn(
+async def test_stopping_the_turn_ends_the_command(
     terminal: Terminal, context: ToolContext, mark: str
 ) -> None:
     running = asyncio.create_task(terminal.run({"command": f"sleep {mark}"}, context))
@@ -168,9 +171,7 @@ async def test_it_is_ended_when_the_person_stops_the_turn(
     assert not runs(mark)
 
 
-async def test_it_is_ended_when_nobody_waits_for_it_any_longer(
-    terminal: Terminal, context: ToolContext, mark: str
-) -> None:
+async def test_a_cancelled_call_ends_the_command(terminal: Terminal, context: ToolContext, mark: str) -> None:
     running = asyncio.create_task(terminal.run({"command": f"sleep {mark} & wait"}, context))
     assert await eventually(lambda: runs(mark))
     running.cancel()
@@ -182,7 +183,7 @@ async def test_it_is_ended_when_nobody_waits_for_it_any_longer(
 @pytest.mark.parametrize(
     "way", ["sleep {} &", "setsid nohup sleep {} > /dev/null 2>&1 &", "(setsid sleep {} &)"]
 )
-async def test_what_a_command_leaves_running_ends_with_it(
+async def test_child_processes_end_with_the_command(
     terminal: Terminal, context: ToolContext, mark: str, way: str, outside: dict[str, str]
 ) -> None:
     output = await terminal.run({"command": f"{way.format(mark)}\necho started", **outside}, context)
@@ -238,14 +239,16 @@ async def test_processes_belong_to_their_conversation(
     assert "p1" in await Process(processes).run({"action": "list"}, context._replace(session_id=later))
 
 
-async def test_there_are_never_too_many(terminal: Terminal, context: ToolContext) -> None:
+async def test_the_number_of_background_processes_is_limited(
+    terminal: Terminal, context: ToolContext
+) -> None:
     for _ in range(MOST_AT_ONCE):
         await terminal.run({"command": "sleep 987", "background": True}, context)
     with pytest.raises(ToolFailed, match="16 background processes are running"):
         await terminal.run({"command": "sleep 987", "background": True}, context)
 
 
-async def test_which_process_must_be_said(processes: BackgroundProcesses, context: ToolContext) -> None:
+async def test_a_process_must_be_named(processes: BackgroundProcesses, context: ToolContext) -> None:
     with pytest.raises(ToolFailed, match="id is missing"):
         await Process(processes).run({"action": "poll"}, context)
     assert "no background processes" in await Process(processes).run({"action": "list"}, context)
@@ -301,7 +304,7 @@ async def test_background_processes_end_with_the_program(
     assert await eventually(lambda: not runs(mark))
 
 
-def test_output_that_is_polled_is_told_once_and_in_order() -> None:
+def test_polled_output_is_returned_once_and_in_order() -> None:
     output = Output(0, 100)
     place, result = 0, ""
     for number in range(30):

@@ -1,5 +1,4 @@
-"""The todo list belongs to a conversation and is kept when the conversation is continued in another
-session."""
+"""The todo list belongs to a conversation. It stays when the conversation continues in another session."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ SECOND = [TodoItem("2", "Tag it", "in_progress")]
 
 
 async def kept(context: ToolContext, session_id: str, items: list[TodoItem] | None) -> str:
-    """Call the tool and store its result, as a turn does."""
+    """Call the tool and store its result in the way a turn does."""
     arguments: dict[str, Any] = {} if items is None else {"items": [item._asdict() for item in items]}
     result = await Todo().run(arguments, context._replace(session_id=session_id))
     context.db.append_message(session_id, "user", "go on")
@@ -36,7 +35,7 @@ async def test_the_list_is_replaced_and_read(context: ToolContext, db: SessionDB
     assert read_todo(db, "here") == []
 
 
-async def test_it_survives_compressions_in_which_it_is_not_carried(
+async def test_the_list_survives_compressions_that_do_not_carry_it(
     context: ToolContext, db: SessionDB
 ) -> None:
     await kept(context, "here", FIRST)
@@ -47,7 +46,7 @@ async def test_it_survives_compressions_in_which_it_is_not_carried(
     assert (read_todo(db, third), read_todo(db, "here")) == (SECOND, FIRST)
 
 
-async def test_it_goes_back_with_a_rewind(context: ToolContext, db: SessionDB) -> None:
+async def test_a_rewind_restores_the_earlier_list(context: ToolContext, db: SessionDB) -> None:
     await kept(context, "here", FIRST)
     later = db.append_message("here", "user", "now the other thing")
     await kept(context, "here", SECOND)
@@ -57,7 +56,7 @@ async def test_it_goes_back_with_a_rewind(context: ToolContext, db: SessionDB) -
     assert read_todo(db, "here") == SECOND
 
 
-async def test_a_branch_has_what_was_so_where_it_began(context: ToolContext, db: SessionDB) -> None:
+async def test_a_branch_has_the_list_of_its_start(context: ToolContext, db: SessionDB) -> None:
     await kept(context, "here", FIRST)
     second = db.begin_continuation("here", "so far")
     at = db.append_message(second, "user", "a fork in the road")
@@ -71,7 +70,7 @@ async def test_a_reset_begins_without_one(context: ToolContext, db: SessionDB) -
     assert read_todo(db, db.reset("here")) == []
 
 
-async def test_what_only_looks_like_a_list_is_none(context: ToolContext, db: SessionDB) -> None:
+async def test_a_message_that_only_looks_like_a_list_is_ignored(context: ToolContext, db: SessionDB) -> None:
     db.append_message(
         "here", "tool", '{"todo":[{"id":"x","content":"y","status":"z"}]}', tool_name="terminal"
     )

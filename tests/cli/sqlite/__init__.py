@@ -1,1 +1,1 @@
-"""Tests of tests/cli for the SQLite engine only; see CONTRIBUTING.md."""
+"""The tests of the command line that apply to the SQLite engine only. See CONTRIBUTING.md."""

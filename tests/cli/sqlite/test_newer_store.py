@@ -1,4 +1,4 @@
-"""A store that a newer release of the reference has opened can be read, but not changed."""
+"""A newer release of the reference has opened the store. The commands can read the store, but not change it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def newer(home: Path) -> Expected:
         (["stats"], "12"),
     ],
 )
-def test_what_only_reads_works(
+def test_commands_that_only_read_work(
     home: Path, newer: Expected, hermes: Hermes, words: list[str], seen: str
 ) -> None:
     before = (home / "state.db").read_bytes()
@@ -47,7 +47,7 @@ def test_what_only_reads_works(
     assert (home / "state.db").read_bytes() == before
 
 
-def test_a_backup_is_of_the_file_itself(home: Path, newer: Expected, hermes: Hermes) -> None:
+def test_a_backup_copies_the_file_itself(home: Path, newer: Expected, hermes: Hermes) -> None:
     with closing(sqlite3.connect(home / "state.db")) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
     assert hermes("sessions", "backup", str(home / "copy.db")).returncode == 0
@@ -66,7 +66,7 @@ def test_a_backup_is_of_the_file_itself(home: Path, newer: Expected, hermes: Her
         ("-q", "hello"),
     ],
 )
-def test_what_would_write_is_refused_and_names_the_way(
+def test_commands_that_write_are_refused_with_a_hint(
     home: Path, newer: Expected, hermes: Hermes, words: Sequence[str]
 ) -> None:
     before = (home / "state.db").read_bytes()
@@ -78,7 +78,7 @@ def test_what_would_write_is_refused_and_names_the_way(
     assert (home / "state.db").read_bytes() == before
 
 
-def test_doctor_names_the_way(newer: Expected, hermes: Hermes) -> None:
+def test_doctor_gives_a_hint(newer: Expected, hermes: Hermes) -> None:
     done = hermes("doctor")
     assert done.returncode == 1
     assert "hermes sessions import" in done.stdout

@@ -1,4 +1,4 @@
-"""Commands can show rows with any values that another program has stored."""
+"""Commands can show any row that another program has stored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ODD_VALUES = """UPDATE sessions SET title = x'ff41', source = x'fe', model = x'f
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_whatever_another_program_put_in_the_rows_every_command_shows_them(
+def test_every_command_shows_rows_of_another_program(
     hermes: Hermes, add_session: AddSession, db: SessionDB, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     for name in ("bytes", "words", "gone"):

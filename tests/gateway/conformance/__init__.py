@@ -1,1 +1,3 @@
-"""Scenarios that every platform must pass, with the real command, the real SDKs and a model server over HTTP."""
+"""Scenarios that every platform must pass. They use the real command, the real SDKs and a model server over
+HTTP.
+"""

@@ -1,7 +1,7 @@
-"""A model server over HTTP that repeats the prompt, and can hold an answer until the test releases it.
+"""A model server over HTTP that repeats the prompt. It can hold an answer until the test releases it.
 
-The prompt decides what it does: `hold kiwi` waits for `model.let_go("kiwi")`, `long kiwi` returns an answer
-that is too long for one message on any platform, `remove kiwi` calls a command that removes a folder.
+The prompt decides what the model does: `hold kiwi` waits for `model.let_go("kiwi")`, `long kiwi` returns an
+answer that is too long for one message on any platform, `remove kiwi` calls a command that removes a folder.
 Each scenario uses its own word, so that scenarios do not affect each other.
 """
 
@@ -32,7 +32,7 @@ class EchoModel(ModelServer):
         with self._lock:
             self.requests.append(asked)
         if _is_naming(asked):
-            # The text to be named is in code fences.
+            # the text for which a title is requested is in code fences
             beginning = _words(asked.body["messages"][-1])[:200].replace("`", " ")
             return says(f"About {beginning.split()[-1].strip('.')}")
         prompt = _words(asked.body["messages"][-1])
@@ -52,7 +52,7 @@ class EchoModel(ModelServer):
         self._gates[word].set()
 
     def asked(self, word: str) -> list[Asked]:
-        """Return the requests whose last message contains `word`, without requests for titles."""
+        """Return the requests whose last message contains `word`. Requests for titles are left out."""
         return [
             one
             for one in list(self.requests)
@@ -80,7 +80,8 @@ CODE = "\n".join(f"line_{number:03} = {number}" for number in range(60))
 
 
 def long_answer(word: str) -> str:
-    """Return an answer of numbered words, so that a missing word is noticed, with a code block in the middle."""
+    """Return an answer of numbered words with a code block in the middle. The numbers show whether a word is
+    missing."""
 
     def prose(first: int) -> str:
         parts = (

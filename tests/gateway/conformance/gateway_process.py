@@ -1,4 +1,4 @@
-"""`hermes gateway run` in a separate process, configured by environment variables and config.yaml."""
+"""Runs `hermes gateway run` in a separate process. It is configured by environment variables and config.yaml."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 class Gateway:
     def __init__(self, folder: Path, stage: Stage, model: EchoModel, **settings: Any) -> None:
-        """`settings` are added to the platform settings that `stage` needs."""
+        """Add `settings` to the platform settings that `stage` needs."""
         self.home, self._log, self._stage = folder / "home", folder / "log", stage
         self.person = folder / "person"
         for made in (self.home, self.person):
@@ -147,8 +147,8 @@ class Gateway:
             return len(db.inbox.list_waiting(key))
 
     def has_noted_preview(self, key: str) -> bool:
-        """Return whether the id of the preview message is stored. Only then can the next process find the
-        preview after a crash."""
+        """Return whether the id of the preview message is stored. After a crash, the next process can find
+        the preview only by this id."""
         with self.store() as db:
             route = db.routing.get(key)
             return route is not None and "preview" in route.entry
@@ -176,7 +176,7 @@ def _text(content: Any) -> str:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """Return the content of a file, or no bytes if the file was replaced while it was read."""
+    """Return the content of a file. Return no bytes if the file was replaced while it was read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -50,7 +50,7 @@ class OnApiServer(Stage):
         return Where("session", f"notes-of-{person.id}")
 
     def say(self, person: Person, where: Where, text: str, *files: File) -> None:
-        """Send a message in a thread that waits for the answer. The test does not wait."""
+        """Send a message in a thread of its own. The thread waits for the answer; the test does not."""
         key = self._keys.get(person.id, "a key that somebody guessed")
         content: list[dict[str, Any]] = [{"type": "text", "text": text}, *map(_part, files)]
         asked = {"role": "user", "content": content if files else text}

@@ -1,4 +1,4 @@
-"""Matrix, with matrix-nio in the gateway, a real Synapse, and people with their own clients."""
+"""Matrix: matrix-nio in the gateway, a real Synapse, and people with their own clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telegram, with its real SDK in the gateway and a local server that implements the Bot API."""
+"""Telegram: its real SDK in the gateway, and a local server that implements the Bot API."""
 
 from __future__ import annotations
 

@@ -68,7 +68,8 @@ class Asking(Stage):
         return message
 
     def deliver_again(self, said: Json) -> None:
-        """Send the request again in a thread that waits for the answer. The test does not wait."""
+        """Send the request again in a thread of its own. The thread waits for the answer; the test does
+        not."""
         self._asking.append(threading.Thread(target=self._post, args=(said,)))
         self._asking[-1].start()
 
@@ -164,7 +165,7 @@ class CalledBack(Asking):
         super().close()
 
     def called_back(self, told: Json, key: str) -> int:
-        """Handle a callback of the gateway. Return the HTTP status to respond with; 0 means no response.
+        """Handle a callback of the gateway. Return the HTTP status of the response, or 0 for no response.
 
         A callback with a known idempotency key is ignored, as the documentation advises.
         """

@@ -1,7 +1,7 @@
-"""The interface through which scenarios use a platform: people send messages, and the platform shows the
+"""The interface through which scenarios use a platform. People send messages, and the platform shows the
 answers.
 
-A stage stands for the platform: its server and the people on it. A stage does not know the gateway. The
+A stage represents the platform: its server and the people on it. A stage does not know the gateway. The
 gateway is connected by environment variables and `config.yaml`, as an operator does it.
 """
 
@@ -148,8 +148,8 @@ class Stage(ABC):
         """Return the messages of the agent in a chat, in order, each in its current state."""
 
     def session_id(self, where: Where) -> str | None:
-        """Return the session id that the platform has reported for `where`. None if the platform reports no
-        session ids."""
+        """Return the session id that the platform has reported for `where`, or None if it reports no session
+        ids."""
         return None
 
     @abstractmethod

@@ -1,5 +1,6 @@
-"""The behaviour of every platform, as people on the platform see it. Only the text of the model is
-simulated."""
+"""The behaviour of the gateway on every platform, as people on the platform see it. Only the text of the
+model is simulated.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +106,7 @@ def answers(stage: Stage, where: Where, *expected: str) -> None:
 
 
 def settled(stage: Stage, gateway: Gateway, person: Person, where: Where) -> None:
-    """Wait until all earlier messages are finished. For this, send another message and wait for its
+    """Wait until all earlier messages are processed. To do this, send another message and wait for its
     answer."""
     word = f"barrier{next(WORDS)}"
     stage.say(person, where, word)
@@ -176,7 +177,7 @@ def test_a_thread_is_one_session_that_everybody_in_it_shares(
     assert len(gateway.messages_of(key_of(stage, one))) == 4
 
 
-def test_two_people_at_the_same_time_are_kept_apart(
+def test_two_people_at_the_same_time_have_separate_conversations(
     stage: Stage, gateway: Gateway, model: EchoModel, word: str
 ) -> None:
     ann, bob = stage.person("Ann"), stage.person("Bob")
@@ -196,7 +197,7 @@ def test_two_people_at_the_same_time_are_kept_apart(
 
 
 @needs(has.EDITS)
-def test_the_last_message_is_changed_and_answered_anew(
+def test_an_edit_of_the_last_message_is_answered_again(
     stage: Stage, gateway: Gateway, model: EchoModel, word: str
 ) -> None:
     ann = stage.person("Ann")
@@ -212,13 +213,13 @@ def test_the_last_message_is_changed_and_answered_anew(
         f"first {word}",
         f"right {word}",
     ]
-    stage.edit(first, f"older {word}")  # a message that others followed is not changed
+    stage.edit(first, f"older {word}")  # a message that is followed by others is not changed
     settled(stage, gateway, ann, here)
     assert not model.asked(f"older {word}")
 
 
 @needs(has.EDITS)
-def test_a_message_is_changed_while_it_is_being_answered(
+def test_an_edit_of_a_message_that_is_being_answered(
     stage: Stage, gateway: Gateway, model: EchoModel, word: str
 ) -> None:
     ann = stage.person("Ann")
@@ -235,7 +236,7 @@ def test_a_message_is_changed_while_it_is_being_answered(
     assert gateway.messages_of(key)[:2] == [("user", f"right {word}"), ("assistant", echo(f"right {word}"))]
 
 
-def test_a_long_answer_comes_in_parts_that_the_platform_takes(
+def test_a_long_answer_is_sent_in_parts_that_the_platform_accepts(
     stage: Stage, gateway: Gateway, word: str
 ) -> None:
     ann = stage.person("Ann")
@@ -260,7 +261,7 @@ def test_a_picture_reaches_the_model(stage: Stage, gateway: Gateway, model: Echo
 
 
 @needs(has.FILES)
-def test_other_files_are_told_of_or_why_they_are_not(
+def test_other_files_are_passed_on_or_the_reason_is_reported(
     stage: Stage, gateway: Gateway, model: EchoModel, word: str
 ) -> None:
     ann = stage.person("Ann")
@@ -300,7 +301,7 @@ def test_strangers_reach_neither_the_store_nor_the_model(
 
 
 @needs(has.PAIRING)
-def test_a_code_lets_somebody_in(stage: Stage, gateway: Gateway, model: EchoModel, word: str) -> None:
+def test_a_pairing_code_gives_access(stage: Stage, gateway: Gateway, model: EchoModel, word: str) -> None:
     eve = stage.person("Eve", known=False)
     here = stage.dm(eve)
     code = gateway.command("gateway", "pair", stage.platform)["code"]
@@ -323,7 +324,7 @@ def test_a_code_lets_somebody_in(stage: Stage, gateway: Gateway, model: EchoMode
 
 
 @needs(has.TWICE)
-def test_what_comes_twice_is_answered_once(
+def test_a_message_that_is_delivered_twice_is_answered_once(
     stage: Stage, gateway: Gateway, model: EchoModel, word: str
 ) -> None:
     ann = stage.person("Ann")
@@ -338,7 +339,7 @@ def test_what_comes_twice_is_answered_once(
 
 
 @needs(has.TWICE)
-def test_what_comes_in_another_order_is_answered_once_each_as_it_came(
+def test_messages_in_another_order_are_each_answered_once(
     stage: Stage, gateway: Gateway, model: EchoModel, word: str
 ) -> None:
     ann = stage.person("Ann")
@@ -353,7 +354,7 @@ def test_what_comes_in_another_order_is_answered_once_each_as_it_came(
 
 
 @needs(has.LIMITS)
-def test_when_it_is_too_much_at_once_we_wait_and_deliver(stage: Stage, gateway: Gateway, word: str) -> None:
+def test_a_rate_limited_answer_is_delivered_later(stage: Stage, gateway: Gateway, word: str) -> None:
     ann = stage.person("Ann")
     here = stage.dm(ann)
     stage.limit_next()
@@ -364,7 +365,7 @@ def test_when_it_is_too_much_at_once_we_wait_and_deliver(stage: Stage, gateway: 
 
 
 @needs(has.RECONNECTS)
-def test_after_the_platform_was_away_both_directions_go_on(
+def test_after_an_outage_of_the_platform_both_directions_work(
     stage: Stage, gateway: Gateway, model: EchoModel, word: str
 ) -> None:
     ann = stage.person("Ann")
@@ -427,7 +428,7 @@ def test_killed_while_somebody_waits_for_the_answer(
 
 
 @needs(has.LATER, has.PREVIEWS)
-def test_killed_while_people_see_the_answer_come(
+def test_killed_while_the_answer_is_streamed(
     stage: Stage, gateway: Gateway, model: EchoModel, word: str
 ) -> None:
     ann = stage.person("Ann")
@@ -463,7 +464,9 @@ def test_killed_while_the_answer_was_being_sent(
     assert len(model.asked(f"hello {word}")) == 1
 
 
-def test_told_to_end_it_answers_first(stage: Stage, gateway: Gateway, model: EchoModel, word: str) -> None:
+def test_a_terminated_gateway_answers_first(
+    stage: Stage, gateway: Gateway, model: EchoModel, word: str
+) -> None:
     ann = stage.person("Ann")
     here, key = stage.dm(ann), key_of(stage, stage.dm(ann))
     stage.say(ann, here, f"hold {word}")
@@ -511,7 +514,7 @@ def test_a_new_conversation_and_back_to_the_old_one(
 
 
 @needs(has.COMMANDS)
-def test_the_last_exchange_is_taken_back(stage: Stage, gateway: Gateway, model: EchoModel, word: str) -> None:
+def test_the_last_exchange_is_undone(stage: Stage, gateway: Gateway, model: EchoModel, word: str) -> None:
     ann = stage.person("Ann")
     here, key = stage.dm(ann), key_of(stage, stage.dm(ann))
     for number, text in enumerate((f"apple{word}", f"pear{word}", "/undo", f"plum{word}"), 1):
@@ -556,7 +559,7 @@ def asks_to_remove(stage: Stage, gateway: Gateway, owner: Person, word: str) -> 
 
 
 @needs(has.PAIRING, has.COMMANDS)
-def test_only_the_owner_approves_a_command_and_only_by_saying_so(
+def test_only_the_owner_can_approve_a_command_and_only_by_command(
     stage: Stage, gateway: Gateway, model: EchoModel, word: str
 ) -> None:
     ann, bob = stage.person("Ann"), stage.person("Bob")
@@ -595,7 +598,7 @@ def test_killed_while_an_approval_waits(stage: Stage, gateway: Gateway, word: st
 
 
 @needs(has.LATER)
-def test_what_comes_meanwhile_waits_its_turn(
+def test_a_message_during_an_answer_waits(
     stage: Stage, gateway: Gateway, model: EchoModel, word: str
 ) -> None:
     ann = stage.person("Ann")
@@ -627,7 +630,7 @@ def busy(model: EchoModel, tmp_path: Path) -> Iterator[Callable[[str], tuple[Sta
         yield start
 
 
-def test_what_comes_meanwhile_interrupts(
+def test_a_message_during_an_answer_interrupts_it(
     busy: Callable[[str], tuple[Stage, Gateway]], model: EchoModel, word: str
 ) -> None:
     stage, gateway = busy("interrupt")
@@ -645,7 +648,7 @@ def test_what_comes_meanwhile_interrupts(
     assert people[:2] == [f"hold {word}", f"next{word}"]
 
 
-def test_what_comes_meanwhile_is_taken_into_the_answer(
+def test_a_message_during_an_answer_is_included_in_it(
     busy: Callable[[str], tuple[Stage, Gateway]], model: EchoModel, word: str
 ) -> None:
     stage, gateway = busy("steer")

@@ -1,1 +1,1 @@
-"""Tests of tests/gateway for the SQLite engine only; see CONTRIBUTING.md."""
+"""The tests of the gateway that apply to the SQLite engine only. See CONTRIBUTING.md."""

@@ -1,4 +1,4 @@
-"""A reset that the store refuses. A trigger stands for any error inside the transaction."""
+"""The store refuses a reset. A trigger raises the error, which stands for any error inside the transaction."""
 
 from __future__ import annotations
 

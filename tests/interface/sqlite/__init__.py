@@ -1,1 +1,1 @@
-"""Tests of tests/interface for the SQLite engine only; see CONTRIBUTING.md."""
+"""The tests of the documented interface that apply to the SQLite engine only. See CONTRIBUTING.md."""

@@ -1,4 +1,4 @@
-"""Opening an SQLite file: its log, its settings, and files that newer or older programs have written."""
+"""Opens an SQLite file. Covers its log, its settings, and files that newer or older programs have written."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def test_the_write_ahead_log_and_its_index_lie_beside_the_file(home: Path) -> No
         assert {"state.db", "state.db-wal", "state.db-shm"} <= set(os.listdir(home))
 
 
-def test_no_connection_makes_a_plan_anew_for_each_value(db: SessionDB) -> None:
-    """Some builds of SQLite make a new plan when bound values change. This costs more than most statements
-    do, so it is turned off."""
+def test_no_connection_prepares_a_statement_again_for_each_value(db: SessionDB) -> None:
+    """Some builds of SQLite prepare a statement again when its bound values change. This takes longer than
+    most statements, so it is turned off."""
     say(db, "a", "hello")
     engine = db._engine
     assert isinstance(engine, SqliteEngine)
@@ -70,8 +70,8 @@ def files_beside(path: Path) -> dict[str, bytes]:
 
 
 def make_newer(path: Path, *, with_log: bool) -> None:
-    """Create a store whose version is one higher than any known version. With `with_log`, only the log
-    contains that version."""
+    """Create a store whose version is one higher than any known version. With `with_log`, that version is
+    only in the log."""
     SessionDB(path).close()
     source = path.with_name("source.db")
     path.rename(source)
@@ -85,18 +85,20 @@ def make_newer(path: Path, *, with_log: bool) -> None:
     connection.close()
     if not with_log:
         source.rename(path)
-    opener._checked_schemas.clear()  # forget the cached check, as in another process
+    opener._checked_schemas.clear()  # forget the cached check, as if this were another process
 
 
 @pytest.mark.parametrize("with_log", [False, True])
 @pytest.mark.parametrize("seen_before", [False, True])
-def test_a_newer_version_is_refused_untouched(tmp_path: Path, with_log: bool, seen_before: bool) -> None:
-    """The header of the file has our marks, but its version is newer. The newer version may be only in the
-    log."""
+def test_a_newer_version_is_refused_and_not_changed(
+    tmp_path: Path, with_log: bool, seen_before: bool
+) -> None:
+    """The header of the file is that of this program, but its version is newer. The newer version may be only
+    in the log."""
     path = tmp_path / "state.db"
     make_newer(path, with_log=with_log)
     before = files_beside(path)
-    if seen_before:  # as after the kill of another program
+    if seen_before:  # as after another program was killed
         path.with_name("state.db-shm").write_bytes(b"")
     with pytest.raises(errors.StoreTooNew, match="has schema version 12"):
         SessionDB(path)
@@ -105,9 +107,9 @@ def test_a_newer_version_is_refused_untouched(tmp_path: Path, with_log: bool, se
 
 
 @pytest.mark.parametrize("verb", ["create_session", "append_message", "get_session", "search_messages"])
-def test_a_newer_version_is_seen_by_whoever_had_the_store_before(tmp_path: Path, verb: str) -> None:
-    """The version can change although the schema stays the same. A process that has cached the schema
-    therefore checks the version again at its first use of the store."""
+def test_a_newer_version_is_detected_despite_a_cached_schema(tmp_path: Path, verb: str) -> None:
+    """The version can change although the schema stays the same. So a process that has cached the schema
+    checks the version again when it first uses the store."""
     path = tmp_path / "state.db"
     with SessionDB(path) as db:
         say(db, "a", "hello")
@@ -135,7 +137,7 @@ def rules_of(path: Path) -> list[Any]:
         connection.close()
 
 
-def test_an_older_store_gets_the_triggers_of_today(tmp_path: Path) -> None:
+def test_an_older_store_gets_the_current_triggers(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     with SessionDB(path) as db:
         say(db, "a", "hello")
@@ -152,7 +154,7 @@ def test_an_older_store_gets_the_triggers_of_today(tmp_path: Path) -> None:
     assert rules_of(path) == wanted
 
 
-def test_a_store_of_today_is_opened_without_a_change(tmp_path: Path) -> None:
+def test_a_current_store_is_opened_without_a_change(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     SessionDB(path).close()
     before = path.read_bytes()

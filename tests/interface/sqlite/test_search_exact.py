@@ -1,4 +1,4 @@
-"""Search results stay exact if programs replace rows. SQLite fires no DELETE trigger for a replaced row."""
+"""Search results stay exact when programs replace rows. SQLite runs no DELETE trigger for a replaced row."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def apply_any(db: SessionDB, sessions: list[str], kind: str, nth: int, message: 
     st.lists(ANY_CHANGES, min_size=1, max_size=5),
     st.lists(QUERIES, min_size=3),
 )
-def test_the_result_set_stays_exact_whatever_replaces_the_rows(
+def test_the_result_set_stays_exact_when_rows_are_replaced(
     shelf: SessionDB,
     messages: list[dict[str, Any]],
     changes: list[tuple[str, int, dict[str, Any]]],

@@ -1,1 +1,1 @@
-"""Tests of tests/recall for the SQLite engine only; see CONTRIBUTING.md."""
+"""The tests of recall that apply to the SQLite engine only. See CONTRIBUTING.md."""

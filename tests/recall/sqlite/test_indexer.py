@@ -1,4 +1,4 @@
-"""The reported number of messages that are not indexed yet."""
+"""The store reports how many messages are not indexed yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A search for part of a word reads only a limited number of matching terms, the most frequent ones."""
+"""A search for a part of a word reads a limited number of the terms that contain the part. It reads the most
+frequent ones.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from hermes_state import SessionDB
 from tests.stored_rows import change_each
 
 
-def test_of_very_many_words_the_most_frequent_are_looked_for(db: SessionDB) -> None:
+def test_only_the_most_frequent_of_many_terms_are_searched(db: SessionDB) -> None:
     db.create_session("s", "cli")
     insert = "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('s', 'user', ?, 1000)"
     change_each(db, insert, ((f"prefix{number}",) for number in range(MOST_TERMS + 9)))

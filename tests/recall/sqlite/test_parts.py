@@ -1,5 +1,6 @@
-"""Parts of words are found exactly, even if other programs replace rows. A search for a part reads a limited
-number of matching terms."""
+"""A search for a part of a word is exact, even if other programs replace rows. It reads a limited number of
+the terms that contain the part.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +25,13 @@ BOB = Principal("telegram", "bob", "dm", "dm-bob")
     st.lists(ANY_CHANGES | UPKEEP, min_size=1, max_size=5),
     st.lists(QUERIES, min_size=2, max_size=4),
 )
-def test_it_stays_exact_whatever_replaces_the_rows(
+def test_the_result_stays_exact_when_rows_are_replaced(
     shelf: SessionDB, messages: list[Row], changes: list[tuple[str, int, Row]], queries: list[Asked]
 ) -> None:
     check_changes(shelf, messages, changes, queries, apply_any)
 
 
-def test_a_person_finds_their_own_and_learns_nothing_of_others(db: SessionDB) -> None:
+def test_a_person_finds_only_their_own_messages(db: SessionDB) -> None:
     ann, bob = db.scoped(ANN), db.scoped(BOB)
     mine, his = ann.create_session(), bob.create_session()
     terms = [f"key{number:03}x" for number in range(MOST_TERMS)]
@@ -47,7 +48,7 @@ def test_a_person_finds_their_own_and_learns_nothing_of_others(db: SessionDB) ->
     assert db.search("*key*").cut == ("key",)
 
 
-def test_of_very_many_terms_the_most_frequent_are_looked_for_and_that_is_said(db: SessionDB) -> None:
+def test_a_search_of_only_the_most_frequent_terms_is_reported(db: SessionDB) -> None:
     db.create_session("s", "cli")
     often = [db.append_message("s", "user", f"prefix0 again {number}") for number in range(3)]
     for number in range(1, MOST_TERMS + 10):
@@ -57,7 +58,7 @@ def test_of_very_many_terms_the_most_frequent_are_looked_for_and_that_is_said(db
     assert results.cut == ("refix",)
     assert len(results) == MOST_TERMS + 2
     assert {row["id"] for row in results} > set(often)
-    # Further words and exclusions are still exact.
+    # other words and exclusions are still exact
     assert len(found(db, "*refix* few")) == 5
     assert len(found(db, "last NOT *refix*")) == 0
     assert len(found(db, "again NOT *efix1*")) == 3

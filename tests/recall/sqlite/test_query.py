@@ -1,4 +1,4 @@
-"""Queries for which SQLite's full-text index can reduce the number of messages to examine."""
+"""Queries for which the full-text index can reduce the number of messages that are examined."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hermes.store.sqlite.search.index_walk import format_fts5
         ("a OR NOT b", False),
     ],
 )
-def test_whether_the_index_can_narrow(query: str, can_narrow: bool) -> None:
+def test_which_queries_use_the_index(query: str, can_narrow: bool) -> None:
     tree = parse(query)
     assert tree is not None
     assert (format_fts5(tree) is not None) == can_narrow

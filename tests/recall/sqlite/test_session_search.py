@@ -6,7 +6,7 @@ from hermes_state import SessionDB
 from tests.recall.test_session_search import recall, talk
 
 
-def test_rows_of_other_programs_with_odd_values_are_shown_all_the_same(db: SessionDB) -> None:
+def test_rows_of_other_programs_with_odd_values_are_shown(db: SessionDB) -> None:
     talk(db, "s", "hello")
     insert = "INSERT INTO messages (session_id, role, content, tool_calls, timestamp) VALUES (?, ?, ?, ?, ?)"
     for odd in (

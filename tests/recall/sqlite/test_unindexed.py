@@ -129,7 +129,7 @@ INTERACTIVE = ["*ploy*", "*serN* OR deploy", "role:tool 日本", "(get OR user) 
     {},
     "*serN*",
 )
-def test_any_tail_gives_the_same_set_as_a_full_index(
+def test_a_partly_indexed_store_gives_the_same_results_as_a_full_index(
     shelf: SessionDB,
     holder: Holder,
     indexed: list[dict[str, Any]],
@@ -146,7 +146,7 @@ def test_any_tail_gives_the_same_set_as_a_full_index(
         shelf._engine.catch_up(5)
         insert(shelf, mine, tail[::2])
         insert(shelf, other, tail[1::2])
-        for number in ids(shelf.get_messages(other))[:1]:  # change one after it was indexed
+        for number in ids(shelf.get_messages(other))[:1]:  # change a message after it was indexed
             shelf.raw().execute("UPDATE messages SET content = 'deploy getUserName' WHERE id = ?", (number,))
 
         def answers(db: Any) -> list[list[int]]:
@@ -174,13 +174,12 @@ def test_any_tail_gives_the_same_set_as_a_full_index(
 
 
 @pytest.mark.full
-def test_a_slow_search_reads_the_whole_tail(db: SessionDB, holder: Holder) -> None:
-    """The search takes longer than two seconds. An earlier version left out unindexed rows after that
-    time."""
+def test_a_slow_search_reads_all_unindexed_messages(db: SessionDB, holder: Holder) -> None:
+    """The search takes longer than two seconds. It still includes every unindexed row."""
     db.create_session("s", "cli")
     insert_texts(db, "s", ["the needle17", *("hay " * 40 for _ in range(700))])
     query = " OR ".join(f"needle{number}" for number in range(3000, 0, -1))
-    engine(db)._connections.deadline = 600.0  # so that a slow machine does not end the search
+    engine(db)._connections.deadline = 600.0  # a slow machine must not reach the deadline of the search
     holder.hold(db.db_path)
     try:
         found = db.search_messages(query)
@@ -190,7 +189,7 @@ def test_a_slow_search_reads_the_whole_tail(db: SessionDB, holder: Holder) -> No
     assert found.indexing is None
 
 
-def test_past_its_deadline_a_search_fails_and_says_what_to_do(db: SessionDB, holder: Holder) -> None:
+def test_a_search_past_its_deadline_fails_with_a_hint(db: SessionDB, holder: Holder) -> None:
     db.create_session("s", "cli")
     insert_texts(db, "s", ["the needle", *("hay" for _ in range(700))])
     holder.hold(db.db_path)
@@ -214,8 +213,8 @@ def seconds_of_a_search(db: SessionDB, word: str) -> float:
     return time.monotonic() - started
 
 
-def test_a_search_has_one_deadline_for_all_that_it_looks_for(db: SessionDB, holder: Holder) -> None:
-    """No message matches all words, so the search goes on with each word alone. The deadline applies to all
+def test_all_attempts_of_a_search_share_one_deadline(db: SessionDB, holder: Holder) -> None:
+    """No message matches all words, so the search continues with each word alone. One deadline applies to all
     of these searches together."""
     db.create_session("s", "cli")
     insert_texts(db, "s", ["hay " * 40] * 3000)
@@ -233,7 +232,7 @@ def test_a_search_has_one_deadline_for_all_that_it_looks_for(db: SessionDB, hold
         holder.release()
 
 
-def test_conversations_are_found_in_any_tail_without_waiting_for_the_lock(
+def test_unindexed_conversations_are_found_without_waiting_for_the_lock(
     db: SessionDB, holder: Holder
 ) -> None:
     for name in ("first", "second"):
@@ -250,7 +249,7 @@ def test_conversations_are_found_in_any_tail_without_waiting_for_the_lock(
     finally:
         holder.release()
     assert (ranked, found, titled) == (["first"], ["first"], ["second"])
-    assert time.monotonic() - started < 20  # much less than the thirty seconds of a wait for the lock
+    assert time.monotonic() - started < 20  # much less than the 30 seconds of a wait for the lock
 
 
 def test_a_part_is_searched_without_waiting_for_the_lock(db: SessionDB, holder: Holder) -> None:
@@ -270,7 +269,7 @@ def test_a_part_is_searched_without_waiting_for_the_lock(db: SessionDB, holder: 
     assert time.monotonic() - started < 20
 
 
-def test_pages_of_a_half_indexed_store_hold_every_match_once(db: SessionDB, holder: Holder) -> None:
+def test_pages_of_a_half_indexed_store_contain_every_match_once(db: SessionDB, holder: Holder) -> None:
     db.create_session("s", "cli")
     for number in range(40):
         db.append_message("s", "user", f"deploy {'server ' * (number % 5)}{number}")
@@ -292,7 +291,7 @@ def test_pages_of_a_half_indexed_store_hold_every_match_once(db: SessionDB, hold
         holder.release()
 
 
-def test_the_best_match_comes_first_wherever_it_stands(db: SessionDB, holder: Holder) -> None:
+def test_the_best_match_comes_first_indexed_or_not(db: SessionDB, holder: Holder) -> None:
     db.create_session("s", "cli")
     for number in range(300):
         db.append_message("s", "user", f"we speak of a mountain {number}")

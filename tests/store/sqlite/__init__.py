@@ -1,1 +1,1 @@
-"""Tests of the SQLite engine: its file, its index, its copies, and damage to them."""
+"""Tests of the SQLite engine: its file, its index and its copies, and damage to them."""

@@ -1,9 +1,9 @@
-"""A worker with an additional column, `mood`, in `sessions` and `messages`. It checks that every
-operation keeps the values of the column.
+"""A worker with an additional column, `mood`, in `sessions` and `messages`. It checks that every operation
+keeps the values of the column.
 
     python column_worker.py FOLDER
 
-`FOLDER/old.db` was created by the version without the column.
+`FOLDER/old.db` is a store without the column.
 """
 
 from __future__ import annotations

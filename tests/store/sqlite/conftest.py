@@ -13,7 +13,7 @@ import pytest
 
 Outside = Callable[..., list[list[Any]]]
 
-# The other program uses only the interpreter's own sqlite3 and no code of this project.
+# The other program uses only the sqlite3 module of Python and no code of this project.
 PROGRAM = """
 import json, sqlite3, sys
 path, statements = sys.argv[1], json.load(sys.stdin)
@@ -28,8 +28,8 @@ json.dump(rows, sys.stdout)
 
 @pytest.fixture
 def outside() -> Outside:
-    """Return a function: `outside(path, sql, (sql, values), …)` runs plain SQL in another process and returns
-    the rows of the last statement."""
+    """Return a function that runs plain SQL in another process: `outside(path, sql, (sql, values), …)`. It
+    returns the rows of the last statement."""
 
     def run(path: Path, *statements: str | tuple[str, tuple[Any, ...]]) -> list[list[Any]]:
         work = [(one, ()) if isinstance(one, str) else one for one in statements]

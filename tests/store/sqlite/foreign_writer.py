@@ -1,10 +1,10 @@
-"""A foreign program that writes `sessions` and `messages` with plain SQL.
+"""Another program that writes `sessions` and `messages` with plain SQL.
 
     python tests/store/sqlite/foreign_writer.py DB SECONDS SEED
 
-It uses only the documented columns and the interpreter's own (old) SQLite. Foreign keys are off, which is the
-default of that SQLite, so that orphans and parent cycles appear. The program itself updates `message_count`
-for every message that it adds or removes. It prints one line per committed transaction.
+It uses only the documented columns and the (older) SQLite of the Python interpreter. Foreign keys are off, as
+is the default there, so that orphans and cycles of parents appear. The program updates `message_count` itself
+for every message that it adds or removes. It prints one line for each committed transaction.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ADD_MESSAGE = """
 INSERT INTO messages (session_id, role, content, tool_calls, tool_name, timestamp, token_count)
 VALUES (:session_id, :role, :content, :tool_calls, :tool_name, :timestamp, :token_count)
 """
-# OR FAIL keeps the first of the two rows when the second is refused; OR ABORT keeps none.
+# If the second of two rows is refused, OR FAIL keeps the first one and OR ABORT keeps none.
 ADD_TWO_OR_FAIL = """
 INSERT OR FAIL INTO messages (id, session_id, role, content, timestamp)
 VALUES (NULL, :session_id, :role, :content, :timestamp), (:id, :session_id, :role, :content, :timestamp)
@@ -101,7 +101,7 @@ def main(arguments: list[str]) -> int:
     with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as conn:
         while time.monotonic() < deadline:
             print(step(conn, rng), flush=True)
-            time.sleep(rng.random() / 200)  # let other writers proceed
+            time.sleep(rng.random() / 200)  # lets other writers proceed
     return 0
 
 
@@ -130,7 +130,7 @@ def add_two_or_refuse(conn: sqlite3.Connection, rng: random.Random) -> str:
 
 
 def replace_message(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """Replace a message, in its own session or by moving it to another one. No DELETE trigger fires."""
+    """Replace a message. It stays in its session or moves to another one. No DELETE trigger runs."""
     mid = _any_message(conn, rng)
     owner = _owner(conn, mid)
     sid = rng.choice((owner, _any_session(conn, rng)))
@@ -141,7 +141,7 @@ def replace_message(conn: sqlite3.Connection, rng: random.Random) -> str:
 
 
 def put_back_messages(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """Write complete rows with all existing columns, as a person does who restores rows from a copy and edits
+    """Write complete rows with all existing columns, like a person who restores rows from a copy and edits
     them."""
     first, text = _any_message(conn, rng), rng.choice(TEXTS)
     conn.execute("DROP TABLE IF EXISTS temp.copied")
@@ -157,7 +157,8 @@ def put_back_messages(conn: sqlite3.Connection, rng: random.Random) -> str:
 
 
 def renumber_message(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """Give a message the id of another message. The other message is deleted, and no DELETE trigger fires."""
+    """Give a message the id of another message. This deletes the other message, and no DELETE trigger
+    runs."""
     mid, victim = _any_message(conn, rng), _any_message(conn, rng)
     if mid != victim:
         _count(conn, _owner(conn, victim), -1)
@@ -233,8 +234,8 @@ def change_parent(conn: sqlite3.Connection, rng: random.Random) -> str:
 
 
 def take_title(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """Set a title that may belong to another session. If titles are unique, the other session is deleted, and
-    no DELETE trigger fires."""
+    """Set a title that may belong to another session. If titles are unique, this deletes the other session,
+    and no DELETE trigger runs."""
     sid, other = _any_session(conn, rng), _any_session(conn, rng)
     conn.execute(TAKE_TITLE, {"id": sid, "other": other})
     return f"take title of {other} for {sid}"

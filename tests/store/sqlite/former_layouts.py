@@ -1,4 +1,4 @@
-"""Stores in the layouts of older versions of this program."""
+"""Creates stores in the layout of older versions of this program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-# Where layout 1 differs from layout 2: the type of `uid`, and three triggers.
+# layout 1 differs from layout 2 in the type of `uid` and in three triggers
 TRIGGERS_1 = """
 DROP TRIGGER hermes_change_noted;
 DROP TRIGGER hermes_message_arrived;

@@ -1,9 +1,9 @@
-"""Databases as the reference product writes them, schema versions 1 to 11.
+"""Creates databases like those of the reference, in its schema versions 1 to 11.
 
-`build` writes a database with the interpreter's own SQLite and plain SQL. The database contains the unusual
-data that real stores have. `build` returns the contents that must still be there after any migration. The
-schemas are the files in `reference_schemas`; their triggers maintain the full-text tables. The same arguments
-always result in the same rows.
+`build` writes a database with plain SQL and the SQLite of the Python interpreter. The database contains the
+unusual data that real stores have. `build` returns the contents that must still be there after any migration.
+The schemas are the files in `reference_schemas`; their triggers maintain the full-text tables. The same
+arguments always result in the same rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VERSIONS = range(1, 12)
 PLANTED_WORD = "zanzibarquux"  # in the content of one message
 PLANTED_IN_TOOL_CALL = "kilimandjaroquux"  # only in a tool call: indexed from version 11
 PLANTED_CJK = "端午節龍舟"  # in the content of one message: for the trigram index
-REPLACED_WORD = "draftwordquux"  # in content that an update replaced
+REPLACED_WORD = "draftwordquux"  # in content that was replaced by an update, in a session that was deleted
 DELETED_WORD = "prunedwordquux"  # in a session that was deleted
 
 JSON_PREFIX = "\x00json:"
@@ -74,7 +74,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """The part of a database connection that `Expected.check` needs. Rows are read by index only."""
+    """The methods of a database connection that `Expected.check` uses. Rows are read by index only."""
 
     def execute(self, sql: str, /) -> Cursor: ...
 
@@ -116,10 +116,9 @@ class Expected:
     def differences(self, conn: Connection, *, ignore: Collection[str] = ()) -> list[str]:
         """Return all lost, changed and added data, one line each.
 
-        `ignore` names what a migration may change: columns such as "sessions.message_count", or whole tables.
-        These are not
-        differences: new columns and tables, rows added to `tables`, session rows created for orphan messages,
-        and sources changed to their documented names.
+        `ignore` names data that a migration may change: columns such as "sessions.message_count", or whole
+        tables. The following are not differences: new columns and tables, rows added to `tables`, session
+        rows created for orphan messages, and sources changed to their documented names.
         """
         return [
             *self._session_differences(conn, ignore),
@@ -545,7 +544,7 @@ def _cycles() -> list[_Plan]:
         plan = _session(random.Random(n), 9, sid=sid)
         plan.messages = [*_exchange(f"I am {sid}", "Round and round.")]
         plan.row["parent_session_id"] = parent
-        # ended so early that every child appears to be a continuation, by its times
+        # this session ended so early that, by its times, every child appears to be a continuation
         plan.row |= {"ended_at": 1.0, "end_reason": "compression"}
         plans.append(plan)
     return plans

@@ -1,4 +1,4 @@
-"""A file or path that SQLite cannot open causes one clear error, and nothing is changed."""
+"""A file or path that SQLite cannot open raises one clear error. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hermes_state import SessionDB
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 50, 99])
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_stump_of_a_store_is_damage_and_not_a_new_one(home: Path, kept: int, read_only: bool) -> None:
+def test_a_truncated_store_is_damage_and_not_a_new_store(home: Path, kept: int, read_only: bool) -> None:
     path = home / "cut.db"
     with SessionDB(path) as db:
         db.create_session("a", "cli")
@@ -28,7 +28,7 @@ def test_a_stump_of_a_store_is_damage_and_not_a_new_one(home: Path, kept: int, r
     assert path.stat().st_size == kept
 
 
-def test_what_is_no_store_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_store_is_not_changed(tmp_path: Path) -> None:
     folder, foreign, notes = tmp_path / "folder", tmp_path / "foreign.db", tmp_path / "notes.txt"
     folder.mkdir(mode=0o755)
     with closing(sqlite3.connect(foreign)) as other:
@@ -45,7 +45,7 @@ def test_what_is_no_store_is_left_as_it_is(tmp_path: Path) -> None:
         SessionDB(folder)
 
 
-def test_a_path_that_sqlite_cannot_be_given(
+def test_a_path_that_sqlite_cannot_open(
     db: SessionDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = tmp_path / os.fsdecode(b"caf\xe9.db")

@@ -1,5 +1,6 @@
-"""A backup is complete or absent, private, and limited in number. A restore is complete or changes
-nothing."""
+"""A backup is either complete or absent. Backups are private, and their number is limited. A restore either
+completes or changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +149,7 @@ def test_a_backup_is_whole_and_a_single_file(path: Path) -> None:
     assert os.listdir(made.path.parent) == [made.path.name]
 
 
-def test_what_is_still_in_the_log_is_in_the_backup(path: Path) -> None:
+def test_a_backup_contains_rows_that_are_only_in_the_log(path: Path) -> None:
     with opened(path) as connection:
         connection.execute("PRAGMA wal_autocheckpoint=0").fetchall()
         fill(connection, "second", 2)
@@ -190,7 +191,7 @@ def test_a_target_may_be_a_file_or_a_folder(path: Path, tmp_path: Path) -> None:
         *("spool/1.jsonl", "../home/config.yaml", "../home/.env", "settings"),
     ],
 )
-def test_the_store_itself_is_no_target(path: Path, home: Path, name: str) -> None:
+def test_the_store_itself_cannot_be_the_target(path: Path, home: Path, name: str) -> None:
     (path.parent / "link.db").symlink_to(path)
     (path.parent / "hard.db").hardlink_to(path)
     (path.parent / "settings").symlink_to(home / "config.yaml")
@@ -200,9 +201,7 @@ def test_the_store_itself_is_no_target(path: Path, home: Path, name: str) -> Non
     assert everything_in(path.parent) == before
 
 
-def test_of_a_store_that_is_a_link_both_names_and_what_lies_beside_them_are_its_own(
-    path: Path, tmp_path: Path
-) -> None:
+def test_a_store_that_is_a_link_owns_the_files_beside_both_names(path: Path, tmp_path: Path) -> None:
     link = tmp_path / "here.db"
     link.symlink_to(path)
     own = StoreFiles(link)
@@ -227,7 +226,7 @@ def test_a_failed_backup_leaves_the_older_one(path: Path) -> None:
     assert os.listdir(backup_folder(path)) == []
 
 
-def test_a_broken_search_index_is_no_reason_not_to_back_up(path: Path) -> None:
+def test_a_broken_search_index_does_not_prevent_a_backup(path: Path) -> None:
     with opened(path) as connection:
         connection.execute("UPDATE messages_fts_words_data SET block = x'00'")
     made = back_up(path)
@@ -269,7 +268,7 @@ def test_a_full_disk_leaves_nothing_behind(path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["WAL", "DELETE"])
 def test_a_backup_is_one_moment_while_others_write(path: Path, mode: str) -> None:
-    """Each transaction adds one session and two messages. If a backup has another proportion, it mixes the
+    """Each transaction adds one session and two messages. A backup with another proportion would mix the
     states of two moments."""
     with opened(path) as connection:
         connection.execute(f"PRAGMA journal_mode={mode}").fetchall()
@@ -312,7 +311,7 @@ backup.make_backup(connection, path)
 
 
 @pytest.mark.full
-def test_a_killed_backup_leaves_nothing_under_a_name(path: Path) -> None:
+def test_a_killed_backup_leaves_no_named_file(path: Path) -> None:
     with opened(path) as connection:
         fill(connection, "large", 200, 50_000)
     folder = backup_folder(path)
@@ -333,7 +332,7 @@ def test_a_killed_backup_leaves_nothing_under_a_name(path: Path) -> None:
     assert [name for name in os.listdir(folder) if "partial" in name] == []
 
 
-def test_what_another_backup_is_writing_is_not_cleared_away(path: Path) -> None:
+def test_the_partial_file_of_a_running_backup_is_not_removed(path: Path) -> None:
     back_up(path)
     with open_partial_file(backup_folder(path), "state") as (partial, _):
         back_up(path)
@@ -365,13 +364,13 @@ def test_backups_are_listed_newest_first(path: Path) -> None:
     assert list_backups(path.parent / "other.db") == []
 
 
-def test_only_so_many_are_kept(path: Path) -> None:
+def test_the_number_of_backups_is_limited(path: Path) -> None:
     made = [back_up(path).path for _ in range(9)]
     assert len(set(made)) == 9
     assert list_backups(path) == made[:3:-1]
 
 
-def test_only_so_many_bytes_are_kept_but_always_the_newest(path: Path) -> None:
+def test_the_size_of_backups_is_limited_but_the_newest_is_kept(path: Path) -> None:
     files = stamped(path, *(f"2025010{n}_000000-backup" for n in range(1, 5)))
     size = files[0].stat().st_size
     assert trim_backups(path, keep=10, most_bytes=3 * size) == [files[0]]
@@ -419,9 +418,8 @@ except sqlite3.OperationalError as problem:
 
 
 @pytest.mark.parametrize("statement", range(8))
-def test_nobody_turns_the_log_on_again_while_the_file_is_being_taken(path: Path, statement: int) -> None:
-    """If a program could turn the log on at this moment, that log would then lie beside the new file of the
-    same name."""
+def test_no_program_can_turn_on_the_log_while_the_file_is_replaced(path: Path, statement: int) -> None:
+    """If a program could turn the log on at this moment, its log would lie beside the new file."""
     live, seen = connect(path), 0
 
     def meanwhile(*_: object) -> bool:
@@ -436,7 +434,7 @@ def test_nobody_turns_the_log_on_again_while_the_file_is_being_taken(path: Path,
         try:
             assert is_alone(live)
         except apsw.BusyError:
-            return  # refused: the file is not replaced
+            return  # refused, so the file is not replaced
         live.exec_trace = None
         assert live.execute("PRAGMA journal_mode").fetchall() == [("delete",)]
         assert not os.path.exists(f"{path}-wal")
@@ -448,7 +446,7 @@ def test_nobody_turns_the_log_on_again_while_the_file_is_being_taken(path: Path,
         live.close()
 
 
-def test_a_restore_brings_back_what_was_there(path: Path) -> None:
+def test_a_restore_recovers_the_contents(path: Path) -> None:
     made = back_up(path).path
     with opened(path) as connection:
         fill(connection, "later", 2)
@@ -565,7 +563,7 @@ def test_a_damaged_store_is_restored_and_set_aside(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"garbage" * 1000, b"x", b""])
-def test_what_is_no_database_is_restored_and_set_aside(path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_restored_and_set_aside(path: Path, content: bytes) -> None:
     made = back_up(path).path
     path.write_bytes(content)
     log = Path(f"{path}-wal")
@@ -603,7 +601,7 @@ def test_a_store_can_be_restored_into_a_new_home(path: Path, tmp_path: Path) -> 
     assert moved.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_backups_that_cannot_be_used_are_refused_untouched(path: Path, tmp_path: Path) -> None:
+def test_backups_that_cannot_be_used_are_refused_and_not_changed(path: Path, tmp_path: Path) -> None:
     newer, layout, damaged, garbage, other = (tmp_path / f"{n}.db" for n in range(5))
     build_newer(newer)
     build_marked(layout, user_version=LAYOUT + 1, application_id=APPLICATION_ID)

@@ -1,4 +1,6 @@
-"""Attachments in stores to which other programs write without foreign keys, and in a damaged file."""
+"""Attachments in stores to which other programs write without foreign keys, and attachments in a damaged
+file.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ __all__ = ["a"]
 
 
 def as_others_do(db: SessionDB, sql: str, *values: object) -> None:
-    """Run plain SQL without foreign keys, as other programs do with the interpreter's own library."""
+    """Run plain SQL without foreign keys, as other programs do."""
     raw = db.raw()
     raw.execute("PRAGMA foreign_keys=OFF")
     raw.execute(sql, values)
@@ -63,7 +65,7 @@ def test_a_copy_that_another_program_makes_keeps_its_picture(a: SessionDB, notic
     assert held(a) == set()
 
 
-def test_a_row_that_another_program_writes_anew_keeps_its_picture(a: SessionDB) -> None:
+def test_a_row_that_another_program_writes_again_keeps_its_picture(a: SessionDB) -> None:
     a.create_session("b", "cli")
     a.append_message("a", "user", picture_content(CAT))
     as_others_do(a, COPY)
@@ -73,7 +75,7 @@ def test_a_row_that_another_program_writes_anew_keeps_its_picture(a: SessionDB) 
     assert a.verify().ok
 
 
-def test_another_programs_own_text_that_looks_like_a_reference_is_its_own(a: SessionDB) -> None:
+def test_text_of_another_program_that_looks_like_a_reference_is_not_changed(a: SessionDB) -> None:
     content = [REFERENCE, "\0blob::"]
     as_others_do(
         a,
@@ -84,7 +86,7 @@ def test_another_programs_own_text_that_looks_like_a_reference_is_its_own(a: Ses
 
 
 @pytest.mark.parametrize("keys", ["ON", "OFF"])
-def test_what_other_programs_leave_behind_is_drift_and_is_collected(a: SessionDB, keys: str) -> None:
+def test_blobs_that_other_programs_leave_unreferenced_are_collected(a: SessionDB, keys: str) -> None:
     for data in (CAT, DOG):
         message = a.append_message("a", "user", picture_content(data))
     raw = a.raw()
@@ -173,7 +175,7 @@ print(gone)
 """
 
 
-def test_a_second_process_that_collects_takes_nothing_that_is_just_written(home: Path) -> None:
+def test_a_collecting_process_removes_no_blob_that_is_just_written(home: Path) -> None:
     path, enough = home / "state.db", home / "enough"
     with SessionDB(path, durability="normal") as db:
         other = subprocess.Popen(
@@ -192,7 +194,7 @@ def test_a_second_process_that_collects_takes_nothing_that_is_just_written(home:
                 # The blob is now unreferenced. The other process removes it, possibly while it is written
                 # again.
                 as_others_do(db, "DELETE FROM messages WHERE session_id = ?", session_id)
-            while held(db):  # wait until the other process has removed the unreferenced blob
+            while held(db):  # wait until the other process has removed the blob
                 time.sleep(0.01)
             db.append_message("s0", "user", picture_content(CAT))
             enough.touch()
@@ -210,7 +212,7 @@ def test_a_second_process_that_collects_takes_nothing_that_is_just_written(home:
 # -------------------------------------------------------------------- damage
 
 
-def test_a_lost_attachment_is_said_to_be_missing_and_is_damage(a: SessionDB) -> None:
+def test_a_lost_attachment_is_reported_as_missing_and_as_damage(a: SessionDB) -> None:
     message = a.append_message("a", "user", picture_content(CAT, "look"))
     as_others_do(a, "DELETE FROM blobs")
     name = sha256(CAT).hexdigest()[:12]
@@ -228,7 +230,7 @@ def test_a_lost_attachment_is_said_to_be_missing_and_is_damage(a: SessionDB) -> 
     assert a.verify().ok
 
 
-def test_a_picture_that_is_sent_again_takes_the_place_of_a_lost_one(a: SessionDB) -> None:
+def test_a_picture_that_is_sent_again_replaces_a_lost_one(a: SessionDB) -> None:
     a.append_message("a", "user", picture_content(CAT))
     as_others_do(a, "DELETE FROM blobs")
     a.append_message("a", "user", picture_content(CAT))

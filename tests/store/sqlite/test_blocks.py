@@ -1,4 +1,4 @@
-"""Blocks of neighbouring messages always match the rows of `messages`, whatever changes the rows."""
+"""Blocks of neighbouring messages always match the rows of `messages`, however the rows are changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RANGES = (
 
 
 def settled(db: SessionDB) -> None:
-    """Index every block by running a search, and check the result."""
+    """Run a search, so that every block is indexed. Check the result."""
     db.search_sessions_ranked("anything")
     assert db.raw().execute(blocks.ANY_WAITING).fetchall() == []
     health = db.verify()
@@ -71,12 +71,10 @@ CHANGES: dict[str, Callable[[SessionDB, int], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_text_that_is_gone_is_gone_from_blocks_with_the_next_batch(
-    talk: tuple[SessionDB, int], change: str
-) -> None:
+def test_removed_text_leaves_the_blocks_with_the_next_batch(talk: tuple[SessionDB, int], change: str) -> None:
     db, message_id = talk
     CHANGES[change](db, message_id)
-    db.search_messages("anything")  # applies the changes, but does not need to rebuild the blocks
+    db.search_messages("anything")  # the search applies the changes, but need not rebuild the blocks
     assert not in_blocks(db, "marmot")
     settled(db)
     assert not in_blocks(db, "marmot")
@@ -84,7 +82,7 @@ def test_text_that_is_gone_is_gone_from_blocks_with_the_next_batch(
     assert [row["session_id"] for row in db.search_sessions_ranked("marmots")] == []
 
 
-def test_a_message_that_moves_is_found_where_it_went(talk: tuple[SessionDB, int]) -> None:
+def test_a_moved_message_is_found_in_its_new_session(talk: tuple[SessionDB, int]) -> None:
     db, message_id = talk
     db.raw().execute("UPDATE messages SET session_id = 'b' WHERE id = ?", (message_id,))
     assert [row["session_id"] for row in db.search_sessions_ranked("marmots")] == ["b"]
@@ -136,7 +134,7 @@ def test_a_block_that_still_grows_waits_until_it_is_full_quiet_or_asked_for(db: 
     assert in_blocks(db, "otter")
 
 
-def test_a_store_from_before_there_were_blocks_gets_them_when_it_is_opened(home: Path) -> None:
+def test_an_older_store_without_blocks_gets_them_when_it_is_opened(home: Path) -> None:
     with SessionDB() as db:
         db.create_session("a", "cli")
         for number in range(700):
@@ -157,7 +155,7 @@ def test_a_store_from_before_there_were_blocks_gets_them_when_it_is_opened(home:
         assert in_blocks(db, "gannet")
 
 
-def test_half_of_what_belongs_to_blocks_is_made_anew(home: Path) -> None:
+def test_incomplete_tables_of_blocks_are_rebuilt(home: Path) -> None:
     with SessionDB() as db:
         db.create_session("a", "cli")
         db.append_message("a", "user", "gannet")
@@ -168,7 +166,7 @@ def test_half_of_what_belongs_to_blocks_is_made_anew(home: Path) -> None:
         assert in_blocks(db, "gannet")
 
 
-def test_verify_sees_blocks_that_are_out_of_step_and_repair_mends_them(talk: tuple[SessionDB, int]) -> None:
+def test_verify_finds_outdated_blocks_and_repair_rebuilds_them(talk: tuple[SessionDB, int]) -> None:
     db, message_id = talk
     raw = db.raw()
     raw.execute(
@@ -264,7 +262,7 @@ VERBS = [
         st.tuples(st.sampled_from(VERBS), st.integers(0, 50), st.integers(0, 3)), min_size=5, max_size=40
     )
 )
-def test_blocks_hold_what_the_rows_say_after_anything(
+def test_blocks_match_the_rows_after_any_changes(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, int, int]]
 ) -> None:
     path = tmp_path_factory.mktemp("blocks") / "state.db"

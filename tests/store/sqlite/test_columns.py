@@ -42,7 +42,7 @@ def test_the_lists_name_the_columns_of_the_schema() -> None:
         assert set(names) == columns[table]
 
 
-def test_a_new_column_touches_two_files_and_is_carried_everywhere(tmp_path: Path) -> None:
+def test_a_new_column_needs_two_files_and_is_kept_everywhere(tmp_path: Path) -> None:
     sources = tmp_path / "src"
     for name in ("hermes", "hermes_state.py", "hermes_constants.py"):
         source = SOURCES / name

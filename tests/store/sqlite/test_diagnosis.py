@@ -1,4 +1,4 @@
-"""The diagnosis reports problems with advice. It changes nothing and raises no errors."""
+"""The diagnosis of a store reports problems with advice. It changes nothing and raises no errors."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_sound_store(store: Path, deep: bool) -> None:
     assert bool(about(found, "Contents: 1 session and 3 messages")) == deep
 
 
-def test_a_store_that_is_open_says_who_has_it_open(store: Path) -> None:
+def test_the_processes_that_have_the_store_open_are_named(store: Path) -> None:
     with SessionDB() as db, Worker() as other:
         other.ask("open_store", path=str(store))
         other.ask("append", session="s", texts=["beside"])
@@ -95,14 +95,14 @@ def test_a_store_that_is_open_says_who_has_it_open(store: Path) -> None:
     assert found.path == store
 
 
-def test_a_writer_in_the_middle_is_named_and_keeps_nobody_from_looking(store: Path) -> None:
+def test_a_running_writer_is_named_and_does_not_block_the_diagnosis(store: Path) -> None:
     with SessionDB() as db, Worker() as other:
         other.start("hold_write_lock", path=str(store), seconds=60)
         other.wait_for("held")
         assert f"({other.pid}, writing now)" in find_only(db.diagnose(deep=True), "Open in").what
 
 
-def test_looking_at_a_store_that_a_crash_left(home: Path) -> None:
+def test_the_diagnosis_of_a_store_after_a_crash(home: Path) -> None:
     path = home / "state.db"
     with Worker() as worker:
         worker.ask("open_store", path=str(path))
@@ -126,7 +126,7 @@ def test_a_missing_store(home: Path) -> None:
     assert not home.exists()
 
 
-def test_a_missing_store_with_a_backup_names_the_way_back(store: Path) -> None:
+def test_a_missing_store_with_a_backup_names_the_restore_command(store: Path) -> None:
     (backup,) = (store.parent / "state.db.backups").iterdir()
     store.unlink()
     finding = find_only(looked_at(store), "Store")
@@ -156,7 +156,7 @@ def test_no_database(store: Path, data: bytes, told: str) -> None:
     assert "`hermes sessions repair`" in finding.advice
 
 
-def test_a_folder_in_its_place(home: Path) -> None:
+def test_a_folder_in_place_of_the_store(home: Path) -> None:
     (home / "state.db").mkdir(parents=True)
     assert not looked_at(home / "state.db").ok
 
@@ -237,7 +237,7 @@ def test_a_network_file_system(store: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("version", "level"), [("3.40.1", "warning"), ("3.51.2", "warning"), ("3.51.3", "ok"), ("3.100.0", "ok")]
 )
-def test_a_library_with_the_corruption_is_named(version: str, level: str) -> None:
+def test_a_sqlite_version_with_a_corruption_bug_is_named(version: str, level: str) -> None:
     assert surroundings_check.check_sqlite_version(version).level == level
 
 
@@ -249,7 +249,7 @@ def test_room_on_the_disk(free: float, used: float, level: str) -> None:
     assert surroundings_check.describe_room(Path("/home/me/state.db"), int(free), int(used)).level == level
 
 
-def test_what_waits_in_the_spool(store: Path, home: Path) -> None:
+def test_spooled_messages(store: Path, home: Path) -> None:
     with SessionDB(spool=True) as db:
         impatient(db, 0.05)
         connection = apsw.Connection(str(store))
@@ -292,7 +292,7 @@ def test_messages_from_the_future(store: Path) -> None:
     assert "1 message dated in the future" in finding.what
 
 
-def test_leases_are_told_with_their_holder(store: Path) -> None:
+def test_leases_are_reported_with_their_holder(store: Path) -> None:
     host = os.uname().nodename
     row = "INSERT INTO leases VALUES (?, 1, ?, ?, NULL, 'telegram', 1.0, ?)"
     sql(store, row, "s", host, os.getpid(), time.time() + 60)
@@ -311,7 +311,7 @@ def test_a_session_under_a_lease_is_live_however_old(store: Path) -> None:
     assert about(looked_at(store), "Session s (Lighthouse)")
 
 
-def test_chats_that_lead_nowhere_are_let_begin_anew(store: Path) -> None:
+def test_routes_without_a_session_are_reported(store: Path) -> None:
     row = """INSERT INTO routing (session_key, platform, chat_type, session_id, created_at, updated_at)
         VALUES ('k', 'telegram', 'dm', 'gone', 1.0, 1.0)"""
     sql(store, row)
@@ -346,7 +346,7 @@ def test_no_backup_and_an_old_one_are_notes(store: Path) -> None:
     assert looked_at(store).ok
 
 
-def test_a_deep_look_finds_what_a_quick_one_does_not(store: Path) -> None:
+def test_a_deep_diagnosis_finds_more_than_a_quick_one(store: Path) -> None:
     sql(store, "UPDATE sessions SET preview = 'wrong' WHERE id = 's'")
     assert looked_at(store).ok
     found = looked_at(store, deep=True)

@@ -1,4 +1,4 @@
-"""A purge removes every byte of a session from all copies beside the store, and changes nothing else."""
+"""A purge removes every byte of a session from all copies beside the store. It changes nothing else."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def test_copies_are_rewritten_without_the_session_and_keep_the_others(
     talk: SessionDB, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = talk.db_path.parent
-    assert talk.search_sessions_ranked(SECRET)[0]["session_id"] == "secret"  # so that blocks are indexed too
+    # so that blocks are indexed as well
+    assert talk.search_sessions_ranked(SECRET)[0]["session_id"] == "secret"
     own, named = talk.backup().path, talk.backup(home / "mine.db").path
     with caplog.at_level(logging.WARNING):
         assert talk.delete_session("secret", purge=True)
@@ -69,7 +70,7 @@ def test_a_copy_from_before_a_migration_is_rewritten_too(home: Path) -> None:
         assert len(backups) == 1
         doomed = max(expected.message_counts, key=lambda name: expected.message_counts[name])
         others = {row["id"] for row in db.search_sessions(limit=1000)} - {doomed}
-        elsewhere = str([db.export_session(name) for name in others])  # prompts and titles too
+        elsewhere = str([db.export_session(name) for name in others])  # prompts and titles as well
         whole_text = " ".join(str(message["content"]) for message in db.get_messages(doomed))
         words = {
             word for word in whole_text.split() if len(word) > 5 and word.isalnum() and word not in elsewhere
@@ -82,7 +83,7 @@ def test_a_copy_from_before_a_migration_is_rewritten_too(home: Path) -> None:
     assert backups[0].exists()
 
 
-def test_what_cannot_be_rewritten_is_removed(talk: SessionDB) -> None:
+def test_a_copy_that_cannot_be_rewritten_is_removed(talk: SessionDB) -> None:
     path = talk.db_path
     copy = talk.backup().path
     aside = [
@@ -98,7 +99,7 @@ def test_what_cannot_be_rewritten_is_removed(talk: SessionDB) -> None:
     assert (copy.parent / "notes.txt").exists()
 
 
-def test_other_peoples_databases_in_the_home_are_left_alone(talk: SessionDB) -> None:
+def test_other_databases_in_the_home_are_not_changed(talk: SessionDB) -> None:
     stranger = talk.db_path.with_name("stranger.db")
     stranger.write_bytes(b"no database at all")
     talk.delete_session("secret", purge=True)
@@ -138,13 +139,13 @@ def test_no_byte_of_an_attachment_is_left_that_only_the_purged_session_showed(ta
 # ---------------------------------------------------------------- the store that a file belongs to
 
 
-def test_copies_are_found_by_what_is_in_them_wherever_they_lie(talk: SessionDB) -> None:
+def test_copies_are_found_by_their_contents_in_any_folder(talk: SessionDB) -> None:
     home = talk.db_path.parent
     (home / "kept" / "deep").mkdir(parents=True)
     copies = [home / "mine.sqlite", home / "kept" / "deep" / "copy", home / "kept" / "with-its-log.db"]
     for copy in copies[:2]:
         talk.backup(copy)
-    for ending in ("", "-wal"):  # copied as files while the rows are only in the log
+    for ending in ("", "-wal"):  # the files are copied while the rows are only in the log
         shutil.copy(f"{talk.db_path}{ending}", f"{copies[2]}{ending}")
     assert held(home, SECRET) >= {"mine.sqlite", "copy", "with-its-log.db-wal"}
     assert talk.delete_session("secret", purge=True)
@@ -156,7 +157,7 @@ def test_copies_are_found_by_what_is_in_them_wherever_they_lie(talk: SessionDB) 
 
 
 @pytest.mark.parametrize("version", reference.VERSIONS)
-def test_a_copy_that_another_program_made_is_known_by_its_rows(home: Path, version: int) -> None:
+def test_a_copy_that_another_program_made_is_recognised_by_its_rows(home: Path, version: int) -> None:
     home.mkdir(mode=0o700)
     path, copy = home / "state.db", home / "as-it-was.db"
     expected = reference.build(path, version)
@@ -210,7 +211,7 @@ def foreign_database(file: Path) -> bytes:
     return file.read_bytes()
 
 
-def test_a_database_that_somebody_writes_is_named_and_everything_else_is_done(talk: SessionDB) -> None:
+def test_a_database_in_use_is_named_and_all_others_are_rewritten(talk: SessionDB) -> None:
     home = talk.db_path.parent
     file, backup = home / "bookkeeping.db", talk.backup().path
     before = foreign_database(file)
@@ -228,7 +229,7 @@ def test_a_database_that_somebody_writes_is_named_and_everything_else_is_done(ta
     assert pending(talk) == []
 
 
-def test_a_broken_database_that_is_not_ours_stays_and_is_named(
+def test_a_broken_database_of_another_program_is_kept_and_named(
     talk: SessionDB, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = talk.db_path.with_name("broken.db")
@@ -251,7 +252,7 @@ def test_links_are_not_followed_out_of_the_home(talk: SessionDB, tmp_path: Path)
     assert copy.read_bytes() == before
 
 
-def test_a_backup_that_is_being_made_is_told(talk: SessionDB) -> None:
+def test_a_running_backup_is_reported(talk: SessionDB) -> None:
     folder = talk.backup().path.parent
     with open_partial_file(folder, "state") as (partial, _):
         shutil.copy(talk.backup().path, partial)
@@ -265,7 +266,7 @@ def test_a_backup_that_is_being_made_is_told(talk: SessionDB) -> None:
 # ---------------------------------------------------------------- files that are not databases
 
 
-def test_saved_conversations_go_with_the_session_that_they_name(
+def test_saved_conversations_are_removed_with_their_session(
     talk: SessionDB, caplog: pytest.LogCaptureFixture
 ) -> None:
     saved = talk.db_path.parent / "sessions" / "saved"
@@ -291,9 +292,7 @@ def test_saved_conversations_go_with_the_session_that_they_name(
         ]
 
 
-def test_a_file_of_a_living_session_is_not_that_of_one_with_a_longer_name(
-    talk: SessionDB, tmp_path: Path
-) -> None:
+def test_files_of_a_session_whose_id_is_longer_are_kept(talk: SessionDB, tmp_path: Path) -> None:
     talk.create_session("session_other", "cli")
     for name in ("session_other.json", "session_session_other.json", "session_other.jsonl"):
         (tmp_path / name).touch()
@@ -304,7 +303,7 @@ def test_a_file_of_a_living_session_is_not_that_of_one_with_a_longer_name(
 
 
 @pytest.mark.parametrize("since", ["another prompt", "another source", "other messages", "no messages"])
-def test_a_session_that_changed_since_is_known_again_in_a_backup(talk: SessionDB, since: str) -> None:
+def test_a_session_that_changed_since_is_recognised_in_a_backup(talk: SessionDB, since: str) -> None:
     talk.backup()
     talk.update_system_prompt("secret", "be brief")
     if since == "another source":
@@ -320,7 +319,7 @@ def test_a_session_that_changed_since_is_known_again_in_a_backup(talk: SessionDB
     assert held(home, SECRET) == set()
 
 
-def test_purges_at_the_same_time_do_each_others_backups_no_harm(talk: SessionDB) -> None:
+def test_concurrent_purges_do_not_damage_backups(talk: SessionDB) -> None:
     home = talk.db_path.parent
     for number in range(6):
         talk.create_session(f"s{number}", "cli")
@@ -347,7 +346,7 @@ def test_purges_at_the_same_time_do_each_others_backups_no_harm(talk: SessionDB)
 
 
 @pytest.mark.parametrize("kind", ["md", "json", "html", "jsonl"])
-def test_what_a_person_wrote_into_the_home_is_named_and_stays(
+def test_files_of_a_person_in_the_home_are_named_and_kept(
     talk: SessionDB, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     text = f"the word is {SECRET}"
@@ -393,7 +392,7 @@ def held_up(db: SessionDB, copy: Path) -> None:
 
 
 @pytest.mark.parametrize("by", ["again", "another", "trash", "optimize", "maintenance"])
-def test_a_purge_that_was_held_up_is_finished(talk: SessionDB, by: str) -> None:
+def test_a_delayed_purge_is_finished_later(talk: SessionDB, by: str) -> None:
     held_up(talk, talk.backup(talk.db_path.with_name("mine.db")).path)
     finish: dict[str, Any] = {
         "again": lambda: talk.delete_session("secret", purge=True),
@@ -407,7 +406,7 @@ def test_a_purge_that_was_held_up_is_finished(talk: SessionDB, by: str) -> None:
     assert pending(talk) == []
 
 
-def test_a_session_that_has_the_id_again_keeps_what_is_its_own(talk: SessionDB, home: Path) -> None:
+def test_a_new_session_with_the_same_id_keeps_its_data(talk: SessionDB, home: Path) -> None:
     held_up(talk, talk.backup(home / "mine.db").path)
     talk.create_session("secret", "cli")
     talk.append_message("secret", "user", "a new beginning")
@@ -422,7 +421,7 @@ def test_a_session_that_has_the_id_again_keeps_what_is_its_own(talk: SessionDB, 
             assert [row["content"] for row in kept.get_messages("secret")] == ["a new beginning"]
 
 
-def test_what_was_deleted_before_can_still_be_purged(talk: SessionDB, home: Path) -> None:
+def test_a_deleted_session_can_still_be_purged(talk: SessionDB, home: Path) -> None:
     talk.backup()
     (home / "sessions").mkdir()
     (home / "sessions" / "secret.jsonl").write_text(SECRET, encoding="utf-8")
@@ -432,7 +431,7 @@ def test_what_was_deleted_before_can_still_be_purged(talk: SessionDB, home: Path
     assert held(home, SECRET) == held(home, STEM) == set()
 
 
-def test_a_session_that_was_brought_back_stays_in_the_copies(talk: SessionDB, home: Path) -> None:
+def test_a_restored_session_stays_in_the_copies(talk: SessionDB, home: Path) -> None:
     exported = talk.export_session("secret")
     assert exported is not None
     held_up(talk, talk.backup(home / "mine.db").path)

@@ -1,4 +1,6 @@
-"""A deletion that fails in the middle. A trigger stands for any error inside the transaction."""
+"""A deletion fails in the middle. A trigger raises the error, which stands for any error inside the
+transaction.
+"""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_others_write_and_read_while_the_file_shrinks(db: SessionDB, home: Path)
     assert db.verify().ok
 
 
-def test_a_reader_that_stays_does_not_stop_it(db: SessionDB) -> None:
+def test_a_long_reader_does_not_prevent_it(db: SessionDB) -> None:
     fill(db, 60)
     raw = db.raw()
     raw.execute("BEGIN")
@@ -126,7 +126,7 @@ def test_a_file_without_incremental_vacuum_is_vacuumed(db: SessionDB) -> None:
         assert size(again) == done.after < full * 0.5
 
 
-def test_vacuum_gives_space_back_and_keeps_everything(db: SessionDB) -> None:
+def test_vacuum_releases_space_and_keeps_everything(db: SessionDB) -> None:
     say(db, "a", "needle", *(f"{nth} " * 2000 for nth in range(100)))
     say(db, "b", "kept needle")
     db.search_messages("needle")

@@ -1,5 +1,6 @@
-"""The text that is put into the full-text table results in the right index terms. The index finds the same
-messages as the evaluator of queries."""
+"""The text that is passed to the full-text table results in the right index terms. The index and the
+evaluator of queries find the same messages.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +37,7 @@ runs = st.text(st.sampled_from("aB3"), min_size=200, max_size=300)
 
 @example("a" * (MAX_TERM + 1))
 @given(texts | runs | st.lists(texts | runs, max_size=3).map(" ".join))
-def test_what_the_full_text_table_is_given_makes_the_terms_of_the_index(
-    table: apsw.Connection, text: str
-) -> None:
+def test_the_input_of_the_full_text_table_gives_the_right_terms(table: apsw.Connection, text: str) -> None:
     text = text.encode("utf-8", "replace").decode()
     assert in_table(table, split_tokens(text)) == index_text(text)
     assert tuple(" ".join(list_tokens(given)) for given in split_tokens(text)) == index_text(text)
@@ -47,9 +46,7 @@ def test_what_the_full_text_table_is_given_makes_the_terms_of_the_index(
 
 @example(["...", "a"])
 @given(st.lists(texts, max_size=4))
-def test_fields_that_the_full_text_table_is_given_are_kept_apart(
-    table: apsw.Connection, fields: list[str]
-) -> None:
+def test_fields_in_the_full_text_table_stay_separate(table: apsw.Connection, fields: list[str]) -> None:
     fields = [field.encode("utf-8", "replace").decode() for field in fields]
     assert in_table(table, join_fields([split_tokens(field) for field in fields])) == index_texts(*fields)
 

@@ -1,4 +1,4 @@
-"""The queue of threads that share a commit completes every write, even if a thread leaves the queue early."""
+"""A group commit completes every write in its queue, even if a thread leaves the queue early."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLLOWERS = 6
 
 
 class Plain:
-    """Transactions that end at once and never need a rollback."""
+    """Transactions that commit immediately and never need a rollback."""
 
     def transact(self, batch: list[Ticket]) -> None:
         for ticket in batch:
@@ -64,7 +64,7 @@ def start(queue: CommitQueue, answers: list[int], number: int) -> threading.Thre
 
 @pytest.mark.parametrize("place", range(FOLLOWERS))
 @pytest.mark.parametrize("taken", [False, True], ids=["while it waits", "while it is worked on"])
-def test_who_is_interrupted_holds_up_nobody(place: int, taken: bool) -> None:
+def test_an_interrupted_thread_delays_no_other(place: int, taken: bool) -> None:
     transact, answers = Slow(), list[int]()
     queue, interrupted = CommitQueue(transact), threading.Event()
     threads = [start(queue, answers, 0)]
@@ -99,7 +99,7 @@ def test_who_is_interrupted_holds_up_nobody(place: int, taken: bool) -> None:
     assert sorted(answers) == list(range(FOLLOWERS))
 
 
-def test_a_leader_waits_for_those_who_were_there_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_waits_for_the_threads_of_the_last_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_commit, "GATHER_S", 100.0)
     transact, answers = Slow(), list[int]()
     queue = CommitQueue(transact)
@@ -113,7 +113,7 @@ def test_a_leader_waits_for_those_who_were_there_the_last_time(monkeypatch: pyte
         thread.join(60)
     assert transact.begun == [1, FOLLOWERS]
     again = [start(queue, answers, FOLLOWERS)]
-    # One by one, so that they share a commit only if the leader waits for them.
+    # one by one, so that they share a commit only if the leader waits for them
     for number in range(1, FOLLOWERS):
         eventually(lambda: len(queue._waiting) == len(again) - 1)
         again.append(start(queue, answers, FOLLOWERS + number))
@@ -124,9 +124,9 @@ def test_a_leader_waits_for_those_who_were_there_the_last_time(monkeypatch: pyte
     assert sorted(answers) == list(range(-1, 2 * FOLLOWERS))
 
 
-def test_what_was_written_is_let_go_at_once() -> None:
-    """The queue keeps no reference to written values, which can be large. They are freed without the cycle
-    collector."""
+def test_written_values_are_freed_at_once() -> None:
+    """The queue keeps no reference to written values, because they can be large. They are freed without the
+    cycle collector."""
 
     class Large: ...
 
@@ -158,7 +158,7 @@ def any_arguments(*_args: object) -> None:
 @pytest.mark.parametrize(
     "handler", [Handlers(), Handlers().verb, any_arguments, partial(any_arguments, "more")]
 )
-def test_what_a_handler_raises_is_recognised(handler: Callable[..., None]) -> None:
+def test_an_exception_of_a_signal_handler_is_recognised(handler: Callable[..., None]) -> None:
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         with pytest.raises(ValueError, match="timeout") as caught:

@@ -1,5 +1,6 @@
-"""Layout 2: every column of the documented tables is text, a number or NULL. Stores of layout 1 are migrated
-to it."""
+"""In layout 2, every column of the documented tables is text, a number or NULL. Stores of layout 1 are
+migrated to it.
+"""
 
 from __future__ import annotations
 
@@ -145,8 +146,8 @@ migrate(path, connection)
 
 @pytest.mark.parametrize("rows", [1, 300, 100_000])
 def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path, rows: int) -> None:
-    """The process is killed after `rows` migrated rows. With the last value of `rows`, it is killed during
-    the commit."""
+    """The process is killed after `rows` migrated rows. The last value of `rows` kills it during the
+    commit."""
     path = tmp_path / "state.db"
     fill(path, sessions=4, messages=100)
     uids = make_layout_1(path)
@@ -174,8 +175,8 @@ def test_a_backup_in_the_old_form_is_restored_and_migrated(old: Path, tmp_path: 
 
 
 def test_purge_recognises_copies_in_the_old_form(tmp_path: Path) -> None:
-    """The purge recognises a copy by the uids of its messages, even if the copy has another name and other
-    start times."""
+    """The purge recognises a copy by the uids of its messages. The copy may have another name and other start
+    times."""
     path = tmp_path / "state.db"
     with SessionDB(path) as db:
         for name, word in (("secret", "quetzalcoatlus"), ("other", "pelican")):
@@ -232,15 +233,15 @@ SAME = "0123456789abcdef" * 2
 
 
 def test_uids_that_another_program_updates_are_text_at_once(tmp_path: Path) -> None:
-    """An older version of this program that still has the store open writes uids as bytes when it replaces
-    messages. A trigger converts them to text."""
+    """An older version of this program has the store open. It writes uids as bytes when it replaces messages.
+    A trigger converts them to text."""
     path = tmp_path / "state.db"
     fill(path, sessions=1)
     change(path, BYTES)
     assert ask(path, "SELECT uid FROM messages WHERE id = 2") == [(SAME,)]
 
 
-def test_uids_that_no_trigger_saw_are_named_and_put_right(tmp_path: Path) -> None:
+def test_uids_that_no_trigger_converted_are_reported_and_repaired(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     fill(path, sessions=1)
     with closing(apsw.Connection(str(path))) as connection:
@@ -255,7 +256,7 @@ def test_uids_that_no_trigger_saw_are_named_and_put_right(tmp_path: Path) -> Non
     assert ask(path, "SELECT uid FROM messages WHERE id = 2") == [(SAME,)]
 
 
-def test_a_damaged_file_in_the_old_form_is_saved_with_its_uids(old: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_in_the_old_layout_is_repaired_with_its_uids(old: Path, tmp_path: Path) -> None:
     uids = {number: uid.hex() for number, uid in ask(old, "SELECT id, uid FROM messages")}
     [(page,)] = ask(old, "SELECT rootpage FROM sqlite_master WHERE name = 'idx_messages_session'")
     [(size,)] = ask(old, "PRAGMA page_size")
@@ -266,7 +267,7 @@ def test_a_damaged_file_in_the_old_form_is_saved_with_its_uids(old: Path, tmp_pa
     assert dict(ask(old, "SELECT id, uid FROM messages")) == uids
 
 
-def test_repair_brings_an_old_layout_forward(old: Path) -> None:
+def test_repair_migrates_an_old_layout(old: Path) -> None:
     looked = SessionDB.repair_file(old, check_only=True)
     assert looked.ok, "an older layout is no fault"
     assert any("its layout is an older one" in line for line in looked.done)
@@ -346,7 +347,7 @@ def test_uids_are_32_digits_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("uid", ["'no uid at all, but 32 characters'", "17", "1.5", "x'ff00'"])
-def test_what_other_programs_put_in_the_place_of_a_uid_stops_nothing(tmp_path: Path, uid: str) -> None:
+def test_other_values_in_place_of_a_uid_prevent_nothing(tmp_path: Path, uid: str) -> None:
     path = tmp_path / "state.db"
     fill(path, sessions=1, messages=2)
     change(path, f"UPDATE messages SET uid = {uid}")

@@ -1,4 +1,4 @@
-"""Migration of reference databases, versions 1 to 11: nothing is lost, whatever fails on the way."""
+"""Reference databases of versions 1 to 11 are migrated. Nothing is lost, even if a step fails."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
 
 
 def by_plain_sql(path: Path, script: str) -> None:
-    """Run SQL as another program does, with the interpreter's own SQLite and foreign keys off."""
+    """Run SQL as another program does, with the SQLite of the Python interpreter and foreign keys off."""
     with closing(sqlite3.connect(path, isolation_level=None)) as conn:
         conn.executescript(script)
 
@@ -121,7 +121,7 @@ def zero_some_pages(path: Path, table: str) -> None:
 
 
 @every_version
-def test_every_version_becomes_ours_and_keeps_everything(
+def test_every_version_is_migrated_and_keeps_everything(
     path: Path, version: int, fresh: dict[str, Any]
 ) -> None:
     expected = build(path, version)
@@ -138,7 +138,7 @@ def test_every_version_becomes_ours_and_keeps_everything(
     assert shape(path) == fresh
 
 
-def test_a_new_install_of_the_reference_becomes_ours(path: Path, fresh: dict[str, Any]) -> None:
+def test_a_new_install_of_the_reference_is_migrated(path: Path, fresh: dict[str, Any]) -> None:
     expected = build(path, 11, fresh=True)
     upgrade(path)
     assert shape(path) == fresh
@@ -147,7 +147,7 @@ def test_a_new_install_of_the_reference_becomes_ours(path: Path, fresh: dict[str
 
 
 @every_version
-def test_the_second_time_there_is_nothing_to_do(path: Path, version: int) -> None:
+def test_a_second_migration_does_nothing(path: Path, version: int) -> None:
     expected = build(path, version)
     upgrade(path)
     before = path.read_bytes()
@@ -160,7 +160,7 @@ def test_the_second_time_there_is_nothing_to_do(path: Path, version: int) -> Non
 
 
 @every_version
-def test_the_file_as_it_was_is_kept_and_whole(path: Path, version: int) -> None:
+def test_the_original_file_is_kept_as_a_backup(path: Path, version: int) -> None:
     expected = build(path, version)
     upgrade(path)
     [kept] = list_backups(path)
@@ -215,7 +215,7 @@ def test_a_rollback_journal_is_not_changed_by_the_migration(path: Path) -> None:
 @pytest.mark.parametrize(
     "number",
     [
-        "UPDATE schema_version SET version = 1",  # a version that is lower than the columns show
+        "UPDATE schema_version SET version = 1",  # the version is lower than the columns show
         "DELETE FROM schema_version",
         "INSERT INTO schema_version VALUES (2), (3)",
         "UPDATE schema_version SET version = -5",
@@ -344,7 +344,7 @@ def test_messages_without_a_session_get_one(path: Path) -> None:
     assert rows(path, "SELECT * FROM pragma_foreign_key_check") == []
 
 
-def test_titles_in_use_twice_are_told_apart(path: Path) -> None:
+def test_duplicate_titles_become_different(path: Path) -> None:
     expected = build(path, 5, with_duplicate_titles=True)
     by_plain_sql(
         path,
@@ -367,7 +367,7 @@ def test_titles_in_use_twice_are_told_apart(path: Path) -> None:
     assert all(kept[sid] == expected.session_rows[sid]["title"] for sid in changed)
 
 
-def test_what_later_versions_and_topics_left_is_kept(path: Path, fresh: dict[str, Any]) -> None:
+def test_data_of_later_versions_and_topics_is_kept(path: Path, fresh: dict[str, Any]) -> None:
     expected = build(path, 11, with_topics=True, with_later_columns=True)
     upgrade(path)
     with opened(path) as connection:
@@ -392,9 +392,8 @@ def test_looser_columns_of_a_later_version_are_filled(path: Path) -> None:
     assert rows(path, "SELECT active, count(*) > 1 FROM messages GROUP BY 1") == [(0, 0), (1, 1)]
 
 
-def test_bytes_that_are_no_text_are_replaced(path: Path) -> None:
-    """Without the replacement, no Python program could read the row, nor the conversation that contains
-    it."""
+def test_bytes_that_are_not_text_are_replaced(path: Path) -> None:
+    """Without the replacement, no Python program could read the row or the conversation that contains it."""
     expected = build(path, 11)
     broken = "CAST(x'6869ff' AS TEXT)"
     by_plain_sql(
@@ -427,7 +426,7 @@ def test_bytes_that_are_no_text_are_replaced(path: Path) -> None:
         "CREATE VIEW theirs AS SELECT content FROM messages_fts",
     ],
 )
-def test_odd_values_are_no_obstacle(path: Path, odd: str) -> None:
+def test_odd_values_do_not_prevent_the_migration(path: Path, odd: str) -> None:
     build(path, 11)
     by_plain_sql(path, odd)
     before = rows(
@@ -499,12 +498,12 @@ def test_an_unreadable_version_is_refused_untouched(path: Path) -> None:
         "CREATE TABLE messages (id INTEGER PRIMARY KEY, session_id TEXT, role TEXT, content TEXT, timestamp REAL)",
     ],
 )
-def test_what_is_no_session_store_is_refused_untouched(path: Path, tables: str) -> None:
+def test_another_database_is_refused_and_not_changed(path: Path, tables: str) -> None:
     by_plain_sql(path, tables)
     refused(path, errors.StoreFailed, "is not a session store")
 
 
-def test_a_table_of_somebody_else_under_a_name_of_ours(path: Path) -> None:
+def test_a_table_of_another_program_with_the_name_of_a_store_table(path: Path) -> None:
     build(path, 11)
     by_plain_sql(path, "CREATE TABLE tags (name TEXT); INSERT INTO tags VALUES ('mine')")
     refused(path, errors.MigrationFailed, "a table named tags")
@@ -533,7 +532,7 @@ def test_names_collide_as_sqlite_compares_them(path: Path, made: str, named: str
     refused(path, errors.MigrationFailed, named)
 
 
-def test_a_trigger_may_be_named_like_a_table_of_ours(path: Path, fresh: dict[str, Any]) -> None:
+def test_a_trigger_may_have_the_name_of_a_store_table(path: Path, fresh: dict[str, Any]) -> None:
     build(path, 11)
     trigger = "CREATE TRIGGER tags AFTER INSERT ON sessions BEGIN SELECT 1; END"
     by_plain_sql(path, trigger)
@@ -542,7 +541,7 @@ def test_a_trigger_may_be_named_like_a_table_of_ours(path: Path, fresh: dict[str
 
 
 @pytest.mark.parametrize("version", [4, 11])
-def test_columns_in_another_spelling_are_ours(path: Path, version: int, fresh: dict[str, Any]) -> None:
+def test_column_names_are_case_insensitive(path: Path, version: int, fresh: dict[str, Any]) -> None:
     build(path, version)
     by_plain_sql(
         path,
@@ -569,7 +568,7 @@ def test_damage_in_the_messages_stops_the_migration(path: Path) -> None:
     refused(path, errors.StoreDamaged, "hermes sessions repair")
 
 
-def test_damage_in_an_index_is_told_with_the_command_that_mends_it(path: Path) -> None:
+def test_damage_in_an_index_is_reported_with_the_repair_command(path: Path) -> None:
     build(path, 11, sessions=60)
     zero_some_pages(path, "idx_messages_session")
     refused(path, errors.StoreDamaged, "hermes sessions repair")
@@ -587,7 +586,7 @@ def test_text_of_another_encoding_is_refused_untouched(path: Path, encoding: str
 
 def test_rows_that_change_under_the_migration_undo_it(path: Path) -> None:
     """A trigger in the old file changes messages when a session is updated. The check at the end of the
-    migration detects the change, and the migration is rolled back."""
+    migration detects the change. The migration is then rolled back."""
     expected = build(path, 8)
     by_plain_sql(
         path,
@@ -612,7 +611,7 @@ def test_rows_that_change_under_the_migration_undo_it(path: Path) -> None:
         expected.check(connection)
 
 
-def test_a_trigger_that_forbids_it_is_told_with_file_and_backup(path: Path) -> None:
+def test_a_trigger_that_prevents_the_migration_is_reported_with_file_and_backup(path: Path) -> None:
     build(path, 11)
     by_plain_sql(
         path, "CREATE TRIGGER no BEFORE UPDATE ON sessions BEGIN SELECT RAISE(ABORT, 'not here'); END"
@@ -625,7 +624,7 @@ def test_a_trigger_that_forbids_it_is_told_with_file_and_backup(path: Path) -> N
     assert str(list_backups(path)[0]) in text
 
 
-def test_names_that_only_broken_bytes_tell_apart_are_told_with_file_and_backup(path: Path) -> None:
+def test_names_that_differ_only_in_invalid_bytes_are_reported_with_file_and_backup(path: Path) -> None:
     build(path, 11)
     by_plain_sql(
         path,
@@ -641,7 +640,7 @@ def test_names_that_only_broken_bytes_tell_apart_are_told_with_file_and_backup(p
 @pytest.mark.parametrize(
     "meddling", ["DELETE FROM messages WHERE session_id = new.id", "UPDATE sessions SET model = 'x'"]
 )
-def test_lost_and_changed_rows_are_noticed_too(path: Path, meddling: str) -> None:
+def test_lost_and_changed_rows_are_detected(path: Path, meddling: str) -> None:
     expected = build(path, 11)
     by_plain_sql(path, f"CREATE TRIGGER meddler AFTER UPDATE OF preview ON sessions BEGIN {meddling}; END")
     with pytest.raises(errors.MigrationFailed):
@@ -650,7 +649,7 @@ def test_lost_and_changed_rows_are_noticed_too(path: Path, meddling: str) -> Non
         expected.check(connection)
 
 
-def test_room_that_cannot_be_given_back_is_left_for_later(path: Path) -> None:
+def test_space_that_cannot_be_released_is_released_later(path: Path) -> None:
     build(path, 11)
     with opened(path) as connection:
         migrate(path, connection)
@@ -731,7 +730,7 @@ def start_child(path: Path) -> subprocess.Popen[str]:
 
 
 def run_child(child: subprocess.Popen[str], seconds: float | None) -> bool:
-    """Run a migration and kill it after `seconds`. Return whether it was killed before it ended."""
+    """Run a migration and kill it after `seconds`. Return whether the kill came before its end."""
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write("\n")
@@ -746,7 +745,7 @@ def run_child(child: subprocess.Popen[str], seconds: float | None) -> bool:
 
 
 @pytest.mark.full
-def test_killed_at_any_point_it_is_taken_up_again(tmp_path: Path, fresh: dict[str, Any]) -> None:
+def test_a_migration_killed_at_any_point_is_continued(tmp_path: Path, fresh: dict[str, Any]) -> None:
     rng = random.Random()
     seed = rng.randrange(1 << 32)
     print("seed", seed)
@@ -871,7 +870,7 @@ SPOILT = (
 
 @pytest.mark.parametrize("how", SPOILT)
 @pytest.mark.parametrize("version", [10, 11])
-def test_spoilt_search_tables_are_no_obstacle(
+def test_damaged_search_tables_do_not_prevent_the_migration(
     path: Path, how: str, version: int, fresh: dict[str, Any]
 ) -> None:
     expected = build(path, version, sessions=60)
@@ -888,8 +887,8 @@ def test_spoilt_search_tables_are_no_obstacle(
 
 
 def reference_opens(path: Path) -> None:
-    """Do what a program of the reference does when it opens our file: create its tables and triggers, but
-    leave the tables empty."""
+    """Open the file as a program of the reference does: create its tables and triggers, but leave the tables
+    empty."""
     script = (SCHEMAS / "v11_fresh.sql").read_text()
     by_plain_sql(path, script[script.index("CREATE VIRTUAL TABLE") :])
 
@@ -931,11 +930,11 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("how", STRANGE)
-def test_triggers_that_use_foreign_search_tables_go_with_them(
+def test_triggers_that_use_foreign_search_tables_are_removed_with_them(
     path: Path, how: str, fresh: dict[str, Any]
 ) -> None:
-    """The triggers are found, whatever their names, spelling and tables are. If they stayed without the
-    search tables, every write would fail."""
+    """The triggers are found by any name, spelling and table. If they stayed after their search tables are
+    removed, every write would fail."""
     trigger = f"CREATE TRIGGER mine {STRANGE[how]}"
     build(path, 11)
     by_plain_sql(path, trigger)
@@ -950,7 +949,7 @@ def test_triggers_that_use_foreign_search_tables_go_with_them(
     assert shape(path) == fresh
 
 
-def test_triggers_that_only_speak_of_search_tables_stay(path: Path, fresh: dict[str, Any]) -> None:
+def test_triggers_that_only_mention_search_tables_stay(path: Path, fresh: dict[str, Any]) -> None:
     trigger = """CREATE TRIGGER mine AFTER INSERT ON messages BEGIN -- not messages_fts
         /* nor messages_fts */ SELECT 'messages_fts', 1 AS my_messages_fts, 2 AS messages_fts_2; END"""
     build(path, 11)
@@ -963,7 +962,7 @@ def test_triggers_that_only_speak_of_search_tables_stay(path: Path, fresh: dict[
 
 
 @pytest.mark.parametrize("how", SPOILT)
-def test_search_tables_that_reappear_spoilt_are_removed(path: Path, how: str, fresh: dict[str, Any]) -> None:
+def test_damaged_search_tables_that_reappear_are_removed(path: Path, how: str, fresh: dict[str, Any]) -> None:
     expected = build(path, 11)
     upgrade(path)
     reference_opens(path)
@@ -984,7 +983,7 @@ def test_search_tables_that_reappear_spoilt_are_removed(path: Path, how: str, fr
     assert shape(path) == fresh
 
 
-def test_looking_for_foreign_search_tables_is_cheap(path: Path) -> None:
+def test_checking_for_foreign_search_tables_is_fast(path: Path) -> None:
     build(path, 11)
     upgrade(path)
     with opened(path) as connection:

@@ -1,4 +1,4 @@
-"""The SQL statements that are executed do not reveal who owns a session."""
+"""The executed SQL statements do not reveal who owns a session."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hermes_state import SessionDB
 from tests.store.test_people import ANN, VERBS, add_secrets, outcome
 
 
-def test_not_yours_costs_what_not_found_costs(db: SessionDB) -> None:
-    """The same statements run for a session of another person and for one that does not exist, so timing does
-    not reveal which case it is."""
+def test_a_foreign_session_and_a_missing_one_run_the_same_statements(db: SessionDB) -> None:
+    """The same statements run for a session of another person and for a session that does not exist. So the
+    time does not reveal which case it is."""
     ann, secrets = db.scoped(ANN), add_secrets(db)
     ann.list_sessions_rich()  # the first use creates the scoped connection
     ran: list[str] = []

@@ -1,5 +1,4 @@
-"""`raw()` and `_conn` run plain SQL with the library that the store uses, for scripts that expect a
-connection."""
+"""`raw()` and `_conn` run plain SQL with the library of the store. Scripts can use them like a connection."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ def test_fetchall_gives_the_rest_and_fetchone_none_at_the_end(db: SessionDB) -> 
     assert cursor.fetchone() is None
 
 
-def test_a_cursor_can_be_walked(db: SessionDB) -> None:
+def test_a_cursor_can_be_iterated(db: SessionDB) -> None:
     say(db, "a", "one", "two")
     assert [row["content"] for row in db.raw().execute("SELECT content FROM messages ORDER BY id")] == [
         "one",
@@ -57,7 +56,7 @@ def test_every_statement_commits_by_itself_and_commit_does_no_harm(db: SessionDB
     db.raw().commit()
 
 
-def test_what_plain_sql_changes_is_found_by_its_new_text_only(db: SessionDB) -> None:
+def test_a_message_changed_by_plain_sql_is_found_by_its_new_text_only(db: SessionDB) -> None:
     say(db, "a", "before")
     assert ids(db.search_messages("before")) == [1]
     db.raw().execute("UPDATE messages SET content='after'")

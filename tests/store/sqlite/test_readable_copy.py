@@ -1,4 +1,6 @@
-"""A store of another version is read through a copy. The store is not changed, and all of its data is readable."""
+"""A store of another version is read through a copy. The store is not changed, and all of its data can be
+read.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ def test_a_newer_store_is_read_whole_and_left_untouched(path: Path) -> None:
     assert files_of(path) == before
 
 
-def test_it_is_not_written(path: Path) -> None:
+def test_a_newer_store_cannot_be_written(path: Path) -> None:
     build_newer(path)
     before = files_of(path)
     with pytest.raises(errors.StoreTooNew, match="hermes sessions import"):
@@ -76,7 +78,7 @@ def test_it_is_not_written(path: Path) -> None:
     assert path.read_bytes() == before[path.name]
 
 
-def test_a_store_of_ours_that_a_newer_reference_opened_keeps_its_history(path: Path) -> None:
+def test_a_store_that_a_newer_reference_opened_keeps_its_history(path: Path) -> None:
     with SessionDB(path) as db:
         db.create_session("first", "cli")
         db.set_session_title("first", "my project")
@@ -90,7 +92,7 @@ def test_a_store_of_ours_that_a_newer_reference_opened_keeps_its_history(path: P
         "CREATE TRIGGER of_a_later_version AFTER INSERT ON messages BEGIN SELECT unknown_function(1); END",
         "INSERT INTO sessions (id, source, started_at) VALUES ('second', 'cli', 1750000000)",
     )
-    opener._checked_schemas.clear()  # forget the cached check, as in another process
+    opener._checked_schemas.clear()  # forget the cached check, as if this were another process
     with SessionDB(path, read_only=True) as db:
         assert [row["id"] for row in db.list_sessions_rich()] == ["first", "second"]
         assert db.resolve_session_by_title("my project") == "first"
@@ -123,7 +125,7 @@ def test_the_copy_is_private_and_follows_the_file(path: Path, home: Path) -> Non
         )
         with SessionDB(path, read_only=True) as db:
             assert db.get_session("fresh")
-        assert earlier.get_session("fresh") is None  # an open handle keeps reading its copy
+        assert earlier.get_session("fresh") is None  # an open handle continues to read its copy
         assert earlier.list_sessions_rich()
     assert len(copies(home)) == 1
     assert copies(home) != [first]
@@ -142,7 +144,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("log", ["in use", "of a killed program", "without its index"])
-def test_what_stands_in_the_log_alone_is_read(path: Path, log: str) -> None:
+def test_rows_that_are_only_in_the_log_are_read(path: Path, log: str) -> None:
     build_newer(path)
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -164,7 +166,7 @@ def test_what_stands_in_the_log_alone_is_read(path: Path, log: str) -> None:
         writer.communicate()
 
 
-def test_what_is_no_store_of_sessions_is_refused(path: Path) -> None:
+def test_another_database_is_refused(path: Path) -> None:
     by_reference(
         path, "CREATE TABLE schema_version (version INTEGER); INSERT INTO schema_version VALUES (22)"
     )
@@ -175,7 +177,7 @@ def test_what_is_no_store_of_sessions_is_refused(path: Path) -> None:
 # --- conversations that the reference compacted in place
 
 
-def test_what_a_compaction_hid_is_shown_and_what_it_repeated_is_not(path: Path) -> None:
+def test_messages_hidden_by_a_compaction_are_shown_and_repeated_ones_are_not(path: Path) -> None:
     build(path, 11, fresh=True, with_later_columns=True)
     add = (
         "INSERT INTO messages (session_id, role, content, timestamp, active, compacted) VALUES ('c', 'user', "
@@ -204,7 +206,9 @@ def numbered(said: Sequence[str]) -> list[_Message]:
 
 
 @given(st.integers(3, 12), st.integers(0, 2), st.integers(2, 6), st.integers(0, 3))
-def test_what_a_compaction_repeats_is_found(length: int, first: int, last: int, later: int) -> None:
+def test_messages_repeated_by_a_compaction_are_recognised(
+    length: int, first: int, last: int, later: int
+) -> None:
     texts = [f"message {number}" for number in range(length)]
     kept_last = texts[max(first, length - last) :]
     again = [*texts[:first], "summary", *kept_last]
@@ -215,7 +219,7 @@ def test_what_a_compaction_repeats_is_found(length: int, first: int, last: int, 
 
 
 @given(texts)
-def test_nothing_that_was_said_only_here_is_hidden(said: list[str]) -> None:
+def test_only_exact_repetitions_are_hidden(said: list[str]) -> None:
     """A message is hidden only if it repeats an earlier message exactly."""
     for number in find_repeated(numbered(said)):
         assert said[number] in said[:number]
@@ -227,7 +231,7 @@ def test_an_imported_store_leaves_no_copy(path: Path, home: Path) -> None:
     assert list((home / "cache").iterdir()) == []
 
 
-def test_a_copy_goes_when_its_original_is_gone(path: Path, home: Path, tmp_path: Path) -> None:
+def test_a_copy_is_removed_when_its_original_is_gone(path: Path, home: Path, tmp_path: Path) -> None:
     build_newer(path)
     SessionDB(path, read_only=True).close()
     (first,) = copies(home)

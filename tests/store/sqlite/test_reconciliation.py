@@ -1,4 +1,6 @@
-"""Missing columns, tables, indexes or triggers are restored when a store is opened, or the loss is reported."""
+"""A column, table, index or trigger is missing. It is restored when the store is opened, or the loss is
+reported.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ PRAGMA writable_schema = RESET"""
 
 
 def is_lost(path: Path, table: str, column: str) -> bool:
-    """Return whether the values of a missing column are lost. They are lost if the column is a key, or is NOT
+    """Return whether the values of a missing column are lost. They are lost if the column is a key or is NOT
     NULL without a default.
 
     A table without rows loses nothing.
@@ -58,8 +60,8 @@ def columns_in(path: Path, table: str) -> list[str]:
 
 
 def take_away(path: Path, table: str, column: str) -> None:
-    """Drop a column and every index or trigger that names it. SQLite cannot drop a key column; in that case,
-    recreate the table without the column."""
+    """Drop a column and every index or trigger that names it. SQLite cannot drop a key column. In that case,
+    create the table again without the column."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         rules = connection.execute(
             "SELECT type, name FROM sqlite_master WHERE type = 'trigger' OR type = 'index' AND tbl_name = ?"
@@ -158,7 +160,7 @@ def test_the_names_are_those_of_the_schema() -> None:
         for table in TABLES
     ],
 )
-def test_each_column_comes_back_or_is_named(
+def test_each_column_is_restored_or_reported(
     template: Path, tmp_path: Path, table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = shape(template)[f"table {table}"]
@@ -226,13 +228,13 @@ def test_the_parent_is_a_reference_again(store: Path) -> None:
     assert key[2:5] == ("sessions", "parent_session_id", "id")
 
 
-def test_messages_that_were_taken_back_stay_out(store: Path) -> None:
+def test_rewound_messages_stay_out(store: Path) -> None:
     take_away(store, "messages", "active")
     with SessionDB(store) as db:
         assert "taken back" not in [row["content"] for row in db.get_messages("first")]
 
 
-def test_attachments_are_still_put_together(store: Path) -> None:
+def test_attachments_are_still_restored_into_messages(store: Path) -> None:
     take_away(store, "messages", "content_kind")
     with SessionDB(store) as db:
         content = db.get_messages("first")[-1]["content"]
@@ -240,7 +242,7 @@ def test_attachments_are_still_put_together(store: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(read_declared().rules))
-def test_indexes_triggers_and_the_view_come_back(store: Path, name: str) -> None:
+def test_indexes_triggers_and_the_view_are_restored(store: Path, name: str) -> None:
     wanted = shape(store)
     with closing(sqlite3.connect(store)) as connection:
         connection.execute(f"DROP {read_declared().rules[name]} {name}")
@@ -251,7 +253,7 @@ def test_indexes_triggers_and_the_view_come_back(store: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("table", [table for table in TABLES if table not in ("sessions", "messages")])
-def test_tables_come_back(store: Path, table: str) -> None:
+def test_tables_are_restored(store: Path, table: str) -> None:
     wanted = shape(store)[f"table {table}"]
     with closing(sqlite3.connect(store)) as connection:
         connection.execute(f"DROP TABLE {table}")
@@ -262,7 +264,7 @@ def test_tables_come_back(store: Path, table: str) -> None:
 
 
 @pytest.mark.parametrize("table", ["sessions", "messages"])
-def test_a_lost_history_is_damage_and_not_empty(store: Path, table: str) -> None:
+def test_a_lost_table_is_damage_and_not_an_empty_history(store: Path, table: str) -> None:
     with closing(sqlite3.connect(store)) as connection:
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {name}")
@@ -272,7 +274,7 @@ def test_a_lost_history_is_damage_and_not_empty(store: Path, table: str) -> None
         SessionDB(store)
 
 
-def test_titles_that_came_in_twice_are_told_apart(store: Path) -> None:
+def test_duplicate_titles_become_different(store: Path) -> None:
     with closing(sqlite3.connect(store)) as connection:
         connection.executescript(
             """DROP INDEX idx_sessions_title_unique; DROP INDEX idx_inbox_once;
@@ -305,7 +307,7 @@ TOPICS = [(table, column) for table, columns in TOPIC_COLUMNS.items() for column
 
 
 @pytest.mark.parametrize(("table", "column"), TOPICS)
-def test_columns_of_topics_come_back_or_are_named(topics: Path, table: str, column: str) -> None:
+def test_columns_of_topics_are_restored_or_reported(topics: Path, table: str, column: str) -> None:
     wanted = shape(topics)[f"table {table}"]
     take_away(topics, table, column)
     with pytest.raises(errors.StoreReadOnly, match=rf"lacks the column {table}\.{column}"):
@@ -324,7 +326,7 @@ def test_columns_of_topics_come_back_or_are_named(topics: Path, table: str, colu
 
 
 @pytest.mark.parametrize("table", TOPIC_COLUMNS)
-def test_tables_of_topics_come_back(topics: Path, table: str) -> None:
+def test_tables_of_topics_are_restored(topics: Path, table: str) -> None:
     with closing(sqlite3.connect(topics)) as connection:
         connection.execute(f"DROP TABLE {table}")
         connection.commit()
@@ -333,7 +335,7 @@ def test_tables_of_topics_come_back(topics: Path, table: str) -> None:
         assert db.is_telegram_topic_mode_enabled(chat_id="3", user_id="7")
 
 
-def test_verify_names_what_another_program_took_away_meanwhile(store: Path) -> None:
+def test_verify_names_objects_that_another_program_dropped(store: Path) -> None:
     with SessionDB(store) as db:
         raw = db.raw()
         raw.execute("ALTER TABLE sessions DROP COLUMN handoff_error")
@@ -347,7 +349,7 @@ def test_verify_names_what_another_program_took_away_meanwhile(store: Path) -> N
         assert "out of step: the column sessions.handoff_error is missing" in found.lines()
 
 
-def test_doctor_and_the_commands_name_it(
+def test_doctor_and_other_commands_report_the_loss(
     store: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     take_away(store, "sessions", "handoff_error")
@@ -368,7 +370,7 @@ def test_doctor_and_the_commands_name_it(
     assert "Schema: every table, column, index and trigger exists" in capsys.readouterr().out
 
 
-def test_repair_adds_them_too(store: Path) -> None:
+def test_repair_adds_missing_columns(store: Path) -> None:
     take_away(store, "messages", "token_count")
     done = SessionDB.repair_file(store)
     assert done.ok

@@ -18,7 +18,7 @@ def test_a_row_whose_session_another_program_deleted_is_removed(sessions: Sessio
     assert raw.execute("SELECT count(*) FROM routing").fetchone()[0] == 0
 
 
-def test_times_that_are_no_times_do_not_stop_a_recovery(db: SessionDB) -> None:
+def test_invalid_times_do_not_prevent_a_recovery(db: SessionDB) -> None:
     chat(db, "odd", 200)
     chat(db, "even", 300)
     db.raw().execute("UPDATE sessions SET started_at = 'yesterday', last_active = NULL WHERE id = 'odd'")

@@ -1,5 +1,6 @@
-"""Another program has used the highest possible row id. Appends still work, and the problem is reported and
-repaired."""
+"""Another program has used the highest possible row id. Appends still work. The problem is reported and can
+be repaired.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def texts(db: SessionDB, session: str) -> list[Any]:
 
 @pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.parametrize("high", [(LAST,), (LAST - 1, LAST), ((1 << 62) + 5, LAST)])
-def test_appends_go_on_after_the_highest_id(home: Path, high: tuple[int, ...], indexed: bool) -> None:
+def test_appends_continue_after_the_highest_id(home: Path, high: tuple[int, ...], indexed: bool) -> None:
     with SessionDB() as db:
         filled(db)
         if indexed:
@@ -51,7 +52,7 @@ def test_appends_go_on_after_the_highest_id(home: Path, high: tuple[int, ...], i
         assert db.verify().ok
 
 
-def test_threads_that_share_a_commit_all_get_through(home: Path) -> None:
+def test_all_threads_that_share_a_commit_succeed(home: Path) -> None:
     with SessionDB() as db:
         filled(db)
         db.raw().execute(ADD, (LAST, "a", "foreign"))
@@ -62,14 +63,14 @@ def test_threads_that_share_a_commit_all_get_through(home: Path) -> None:
         assert db.verify().ok
 
 
-def test_a_write_that_found_no_id_is_repeated_even_if_another_thread_has_made_room(home: Path) -> None:
+def test_a_write_that_found_no_id_is_repeated_after_another_thread_moved_the_ids(home: Path) -> None:
     with SessionDB() as db:
         filled(db)
         calls = []
 
         def append(writer: Writer) -> int:
             calls.append(writer)
-            if len(calls) == 1:  # what the write sees before the other thread moves the high ids
+            if len(calls) == 1:  # the state that the write sees before the other thread moves the high ids
                 raise StoreFull("no room left")
             return writer.run("UPDATE sessions SET model = 'm' WHERE id = 'a'")
 

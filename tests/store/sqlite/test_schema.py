@@ -1,4 +1,4 @@
-"""The file has the documented tables, columns and indexes. Any program can use the file with plain SQL."""
+"""The file has the documented tables, columns and indexes. Any program can use it with plain SQL."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_small_table_is_exactly_as_documented(db: SessionDB, table: str, docum
 
 
 @pytest.mark.parametrize("table", ["sessions", "messages"])
-def test_other_programs_may_leave_out_every_column_of_ours(db: SessionDB, table: str) -> None:
+def test_other_programs_may_omit_every_additional_column(db: SessionDB, table: str) -> None:
     documented = {"sessions": SESSIONS, "messages": MESSAGES}[table]
     ours = {name: column for name, column in columns_of(db, table).items() if name not in documented}
     assert [name for name, (_, required, default, _) in ours.items() if required and default is None] == []
@@ -147,7 +147,7 @@ def test_opening_again_changes_nothing_in_the_schema(db: SessionDB) -> None:
         assert again.raw().execute(schema).fetchall() == before
 
 
-# Other programs, with the interpreter's own sqlite3
+# other programs, with the sqlite3 module of the Python interpreter
 
 
 def test_the_schema_loads_in_the_interpreters_sqlite3() -> None:

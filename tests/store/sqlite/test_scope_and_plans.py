@@ -1,4 +1,4 @@
-"""The tables that a scoped handle can read, and the indexes that lists use."""
+"""Which tables a scoped handle can read, and which indexes lists use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HARMLESS = {
     "messages_fts_words_idx",
     "messages_fts_words_docsize",
     "messages_fts_words_config",
-    # The list of terms. Only a search of the whole store reads it.
+    # the list of terms, which only a search of the whole store reads
     "messages_fts_words_terms",
     "messages_fts_words_edited",
     "messages_fts_words_grams",
@@ -37,8 +37,7 @@ HARMLESS = {
 
 
 def test_a_read_names_no_table_that_is_not_scoped(db: SessionDB) -> None:
-    """If a new table is in neither of the two sets, this test fails until the table is added to one of
-    them."""
+    """A new table must be added to one of the two sets. The test fails for a table that is in neither."""
     from hermes.store import sqlite
 
     db.enable_telegram_topic_mode(chat_id="1", user_id="2")
@@ -49,7 +48,7 @@ def test_a_read_names_no_table_that_is_not_scoped(db: SessionDB) -> None:
     assert tables - HARMLESS == scoped & tables
 
 
-def test_a_list_of_one_person_does_not_walk_everybodys_sessions(db: SessionDB) -> None:
+def test_a_list_for_one_person_does_not_read_the_sessions_of_others(db: SessionDB) -> None:
     with db._engine.read(owners=ANN.owners) as reader:  # type: ignore[call-arg]
         from hermes.store.sessions.listing import BY_ACTIVITY
 
@@ -57,7 +56,7 @@ def test_a_list_of_one_person_does_not_walk_everybodys_sessions(db: SessionDB) -
     assert "idx_sessions_owner" in plan
 
 
-def test_the_first_page_walks_an_index_and_sorts_nothing(db: SessionDB) -> None:
+def test_the_first_page_uses_an_index_without_sorting(db: SessionDB) -> None:
     from hermes.store.sessions.listing import PAGES
 
     for order in ("activity", "started"):

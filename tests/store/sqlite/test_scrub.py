@@ -1,4 +1,4 @@
-"""A scrub removes every byte of a secret from all files of the home and changes nothing else."""
+"""A scrub removes every byte of a secret from all files of the home. It changes nothing else."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ conversations keeps only these characters of the word."""
 
 
 def held(home: Path, *needles: bytes) -> set[str]:
-    """Return the names of the files below `home` that contain one of these byte strings in upper or lower
-    case."""
+    """Return the names of the files below `home` that contain one of these byte strings. Case is ignored."""
     wanted = [needle.lower() for needle in needles or (SECRET.encode(), TERM)]
     files = [file for file in home.rglob("*") if file.is_file()]
     return {file.name for file in files if any(one in file.read_bytes().lower() for one in wanted)}
@@ -117,7 +116,7 @@ def everything(db: SessionDB) -> str:
     )
 
 
-def test_no_file_of_the_home_holds_the_secret_afterwards(full: SessionDB, home: Path) -> None:
+def test_no_file_of_the_home_contains_the_secret_afterwards(full: SessionDB, home: Path) -> None:
     assert len(held(home)) >= 8
     receipt = full.scrub(SECRET)
     assert receipt.ok, receipt.left
@@ -127,7 +126,7 @@ def test_no_file_of_the_home_holds_the_secret_afterwards(full: SessionDB, home: 
 
 
 @pytest.mark.parametrize("spelling", spellings(SECRET))
-def test_escaped_and_encoded_spellings_go_too(full: SessionDB, spelling: str) -> None:
+def test_escaped_and_encoded_spellings_are_removed(full: SessionDB, spelling: str) -> None:
     assert spelling in "\n".join(
         row["content"] or "" for row in full.get_messages("b") if row["role"] == "tool"
     )
@@ -160,7 +159,7 @@ def test_everything_else_stays_as_it_was(full: SessionDB, home: Path) -> None:
             assert not store.search_messages("quetzalcoatlus")
 
 
-def test_what_was_json_still_is_and_says_the_rest(full: SessionDB, home: Path) -> None:
+def test_json_stays_valid_and_keeps_the_rest(full: SessionDB, home: Path) -> None:
     full.scrub(SECRET)
     assert full.get_messages("a")[1]["content"] == [{"type": "text", "text": f"I keep {INSTEAD}"}, {"n": 1.5}]
     (call,) = full.get_messages("b")[0]["tool_calls"]
@@ -176,14 +175,14 @@ def test_what_was_json_still_is_and_says_the_rest(full: SessionDB, home: Path) -
     assert json.loads(dump["body"])[0]["content"] == INSTEAD
 
 
-def test_titles_and_tags_that_become_the_same_are_told_apart(full: SessionDB) -> None:
+def test_titles_and_tags_that_become_equal_are_made_different(full: SessionDB) -> None:
     full.scrub(SECRET)
     assert full.get_session_title("a") == f"about {INSTEAD} (2)"
     assert full.get_session_title("b") == f"about {INSTEAD}"
     assert {row[0] for row in full.raw().execute("SELECT tag FROM tags")} == {INSTEAD, f"{INSTEAD} (2)"}
 
 
-def test_a_preview_that_was_cut_inside_the_secret_is_made_anew(db: SessionDB, home: Path) -> None:
+def test_a_preview_that_was_cut_inside_the_secret_is_recomputed(db: SessionDB, home: Path) -> None:
     db.create_session("a", "cli")
     db.append_message("a", "user", "x" * 40 + " " + SECRET)
     assert "Quetzal" in db.list_sessions_rich()[0]["preview"]
@@ -240,7 +239,7 @@ def test_the_receipt_names_places_and_sessions_but_not_the_secret(
     assert "Quetzal" not in text
 
 
-def test_ids_keep_it_and_the_receipt_says_so_without_it(db: SessionDB) -> None:
+def test_a_secret_in_an_id_stays_and_is_reported(db: SessionDB) -> None:
     db.create_session("20260101_hunter22-xy", "cli")
     db.append_message("20260101_hunter22-xy", "user", "hunter22-xy")
     receipt = db.scrub("hunter22-xy")
@@ -257,7 +256,7 @@ def test_ids_keep_it_and_the_receipt_says_so_without_it(db: SessionDB) -> None:
 @pytest.mark.parametrize(
     "secret", ["", "short", "     \n  ", "  abc  ", "******", "scrubbed", None, b"bytes-secret", 12345678]
 )
-def test_what_is_no_secret_is_refused_and_not_repeated(db: SessionDB, secret: Any) -> None:
+def test_an_invalid_secret_is_refused_and_not_shown(db: SessionDB, secret: Any) -> None:
     with pytest.raises(errors.InvalidArgument) as caught:
         db.scrub(secret)
     if secret and secret != "scrubbed":
@@ -299,7 +298,7 @@ def test_damaged_files_kept_aside_are_overwritten_in_place(full: SessionDB, home
     assert {file.read_bytes()[-4:] for file in aside} == {b"\x00end"}
 
 
-def test_what_a_killed_backup_left_is_cleared_away(full: SessionDB, home: Path) -> None:
+def test_files_of_a_killed_backup_are_removed(full: SessionDB, home: Path) -> None:
     (home / "state.db.backups" / ".state.00.hermes-partial").write_bytes(SECRET.encode())
     (home / "sessions" / ".a.jsonl.00.hermes-partial").write_bytes(SECRET.encode())
     assert full.scrub(SECRET).ok
@@ -325,7 +324,7 @@ def test_copies_from_before_a_migration_are_rewritten_too(home: Path, version: i
     assert held(home, word.encode()) == set()
 
 
-def test_what_was_deleted_before_the_scrub_is_gone_from_the_free_pages(db: SessionDB, home: Path) -> None:
+def test_deleted_rows_are_removed_from_free_pages(db: SessionDB, home: Path) -> None:
     db.create_session("a", "cli")
     for n in range(50):
         db.append_message("a", "user", f"{n} {SECRET}")
@@ -335,7 +334,7 @@ def test_what_was_deleted_before_the_scrub_is_gone_from_the_free_pages(db: Sessi
     assert held(home) == set()
 
 
-def test_what_another_program_deleted_in_a_copy_is_gone_from_its_free_pages(
+def test_rows_that_another_program_deleted_are_removed_from_the_free_pages_of_a_copy(
     full: SessionDB, home: Path
 ) -> None:
     copy = sqlite3.connect(home / "mine.db")
@@ -367,7 +366,7 @@ print("done", flush=True)
 """
 
 
-def test_a_second_run_finishes_what_a_kill_cut_short(full: SessionDB, home: Path) -> None:
+def test_a_second_run_finishes_a_killed_scrub(full: SessionDB, home: Path) -> None:
     for n in range(600):
         full.append_message("a", "user", f"{n} {SECRET} " + "filler " * 50)
     full.backup()
@@ -414,7 +413,7 @@ secrets = st.text(chars, min_size=6, max_size=12).filter(
 
 
 @given(secrets, st.text(chars, max_size=10), st.text(chars, max_size=10), st.integers(0, 6))
-def test_no_spelling_is_left_and_a_second_time_finds_nothing(
+def test_no_spelling_is_left_and_a_second_scrub_finds_nothing(
     secret: str, before: str, after: str, which: int
 ) -> None:
     secret = secret.strip()

@@ -1,4 +1,4 @@
-"""Which tool results count as failures."""
+"""The SQL function that decides whether a tool result counts as a failure."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ FINE = [
 
 
 @pytest.mark.parametrize("text", FAILED)
-def test_a_failure_is_told(text: str) -> None:
+def test_a_failure_is_recognised(text: str) -> None:
     assert is_failure(text)
 
 
 @pytest.mark.parametrize("text", FINE)
-def test_no_failure_is_made_up(text: str) -> None:
+def test_other_results_are_not_failures(text: str) -> None:
     assert not is_failure(text)
 
 
-def test_what_is_no_text_did_not_fail() -> None:
+def test_a_value_that_is_not_text_is_not_a_failure() -> None:
     check: Callable[..., bool] = is_failure
     assert not check(None)
     assert not check(5)

@@ -1,4 +1,4 @@
-"""Tests that access SQLite directly are detected. They belong in the places for SQLite-only tests."""
+"""Tests that access SQLite directly are detected. They belong in the folders for SQLite-only tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.sqlite_only import REACHES_SQLITE
         "from tests.store.sqlite.reference_databases import build",
     ],
 )
-def test_a_way_to_sqlite_is_recognised(line: str) -> None:
+def test_access_to_sqlite_is_recognised(line: str) -> None:
     assert REACHES_SQLITE.search(f"import os\n{line}\n")
 
 
@@ -38,5 +38,5 @@ def test_a_way_to_sqlite_is_recognised(line: str) -> None:
         "from tests.sqlite_only import is_sqlite_only",
     ],
 )
-def test_what_does_not_reach_sqlite_is_allowed(line: str) -> None:
+def test_other_code_is_allowed(line: str) -> None:
     assert not REACHES_SQLITE.search(f"import os\n{line}\n")

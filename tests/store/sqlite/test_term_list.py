@@ -1,4 +1,6 @@
-"""The list of terms for `*part*` queries: when it is kept, when it is removed, and what replaces it."""
+"""The list of terms serves `*part*` queries. The tests cover when it is kept, when it is removed and how it
+is created again.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def listed(db: SessionDB) -> set[str]:
     return {row[0] for row in db.raw().execute(TERMS)} if is_there else set()
 
 
-def test_storing_costs_nothing_and_searching_brings_the_list_up_to_date(db: SessionDB) -> None:
+def test_appends_do_not_update_the_list_and_searches_do(db: SessionDB) -> None:
     said(db, "s", "firstTerm")
     assert len(db.search_messages("firstterm")) == 1
     assert listed(db) == set()
@@ -35,7 +37,7 @@ def test_storing_costs_nothing_and_searching_brings_the_list_up_to_date(db: Sess
 
 
 @pytest.mark.parametrize("how", ["delete", "clear", "foreign update", "foreign delete", "replace"])
-def test_a_term_whose_last_row_is_gone_goes_with_the_next_search(db: SessionDB, how: str) -> None:
+def test_a_term_without_rows_is_removed_by_the_next_search(db: SessionDB, how: str) -> None:
     said(db, "s", "the hunter2secret")
     said(db, "t", "the other")
     assert len(found(db, "*ter2s*")) == 1
@@ -79,7 +81,7 @@ def test_no_byte_of_a_removed_term_is_left(home: Path, how: str) -> None:
         assert b"unter2secre" not in file.read_bytes()
 
 
-def test_a_damaged_list_is_thrown_away_and_nothing_else_is_lost(home: Path) -> None:
+def test_a_damaged_list_is_removed_and_nothing_else_is_lost(home: Path) -> None:
     with SessionDB() as db:
         said(db, "s", *(f"term{number}x" for number in range(50)))
         assert len(found(db, "*erm4*")) == 11
@@ -105,7 +107,7 @@ def test_a_damaged_list_is_thrown_away_and_nothing_else_is_lost(home: Path) -> N
         assert db.verify().ok
 
 
-def test_an_index_that_another_program_threw_away_starts_a_new_list(home: Path) -> None:
+def test_an_index_that_another_program_dropped_starts_a_new_list(home: Path) -> None:
     edit = "UPDATE messages SET content = content || ?"
     with SessionDB() as db:
         said(db, "s", "alphaTerm", "betaTerm")
@@ -123,9 +125,8 @@ def test_an_index_that_another_program_threw_away_starts_a_new_list(home: Path) 
         assert db.verify().ok
 
 
-def test_an_index_of_the_older_form_is_made_anew(home: Path) -> None:
-    """The older index split text only at spaces, so it would treat a text such as `alpha-beta` as one
-    word."""
+def test_an_index_in_the_older_format_is_rebuilt(home: Path) -> None:
+    """The older index split text only at spaces. It would treat a text such as `alpha-beta` as one word."""
     older = """CREATE VIRTUAL TABLE messages_fts_words USING fts5(words, parts, content='', contentless_delete=1,
         tokenize="ascii tokenchars '-.|'")"""
     with SessionDB() as db:

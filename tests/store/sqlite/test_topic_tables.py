@@ -1,5 +1,6 @@
-"""The tables of Telegram topics: when they are created, and how tables that another program created are
-handled."""
+"""The tables of Telegram topics: when they are created, and what happens to tables that another program
+created.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def tables(db: SessionDB) -> set[str]:
     return {row[0] for row in found} & TABLES
 
 
-def test_readers_and_disable_make_no_tables(db: SessionDB) -> None:
+def test_reading_and_disabling_create_no_tables(db: SessionDB) -> None:
     chat_session(db, "a", 100.0)
     assert db.is_telegram_topic_mode_enabled(chat_id=CHAT, user_id=USER) is False
     assert db.get_telegram_topic_binding(chat_id=CHAT, thread_id="7") is None
@@ -28,7 +29,7 @@ def test_readers_and_disable_make_no_tables(db: SessionDB) -> None:
     assert tables(db) == set()
 
 
-def test_enabling_makes_both(db: SessionDB) -> None:
+def test_enabling_creates_both_tables(db: SessionDB) -> None:
     db.enable_telegram_topic_mode(chat_id=CHAT, user_id=USER)
     assert tables(db) == TABLES
 

@@ -1,4 +1,4 @@
-"""The store that the tests of this folder damage."""
+"""Creates the store that the tests in this folder damage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.store.sqlite.damage.file_damage import MESSAGES, SESSIONS
 
 @pytest.fixture
 def store(home: Path) -> Path:
-    """Create and close a store of six conversations with titles. One message is so long that it takes many
+    """Create and close a store of six conversations with titles. One message is so long that it occupies many
     pages."""
     path = home / "state.db"
     with SessionDB(path) as db:

@@ -122,7 +122,7 @@ def stored_messages(path: Path) -> dict[int, Any]:
 
 
 def crashed(path: Path, code: str) -> None:
-    """Write in another process and kill it, so that the write-ahead log remains."""
+    """Write in another process and kill it, so that the write-ahead log is left behind."""
     done = child(
         f"import os, signal\ndb = SessionDB(path)\n{code}\nos.kill(os.getpid(), signal.SIGKILL)", path
     )
@@ -131,7 +131,7 @@ def crashed(path: Path, code: str) -> None:
 
 
 def pages_of_quietly(path: Path, name: str) -> list[int]:
-    """Return `pages_of` for a copy of the file. Opening the original would checkpoint its write-ahead log."""
+    """Return `pages_of` for a copy of the file. Opening the original file would write its log into it."""
     copy = path.parent.parent / "copy.db"
     shutil.copyfile(path, copy)
     return pages_of(copy, name)

@@ -58,7 +58,7 @@ def test_searching_first_finds_a_broken_index_and_rebuilds_it(store: Path) -> No
     assert_whole(store)
 
 
-def test_a_broken_index_keeps_nobody_from_deleting(store: Path) -> None:
+def test_a_broken_index_does_not_prevent_a_deletion(store: Path) -> None:
     for page in pages_of(store, "messages_fts_words_data"):
         overwrite(store, page)
     with SessionDB(store) as db:
@@ -71,7 +71,7 @@ def test_a_broken_index_keeps_nobody_from_deleting(store: Path) -> None:
     assert_whole(store)
 
 
-def test_repair_builds_a_broken_index_anew_in_place(store: Path) -> None:
+def test_repair_rebuilds_a_broken_index_in_place(store: Path) -> None:
     before = everything(store)
     for page in pages_of(store, "messages_fts_words_data"):
         overwrite(store, page)
@@ -89,7 +89,7 @@ def test_repair_builds_a_broken_index_anew_in_place(store: Path) -> None:
     assert_whole(store)
 
 
-def test_repair_puts_derived_columns_right(store: Path) -> None:
+def test_repair_corrects_derived_columns(store: Path) -> None:
     with sql(store) as connection:
         connection.execute(
             "UPDATE sessions SET preview = 'wrong', last_active = 1 WHERE id = 's2'"
@@ -113,7 +113,7 @@ def test_messages_without_a_session_get_one(store: Path) -> None:
         assert len(db.get_messages("s2")) == MESSAGES
 
 
-def test_nothing_wrong_says_so_and_clears_an_old_mark(store: Path) -> None:
+def test_a_repair_without_damage_clears_an_old_mark(store: Path) -> None:
     before = everything(store)
     Path(f"{store}.damaged").write_text("seen once\n")
     with pytest.raises(errors.StoreDamaged, match="seen once"):

@@ -1,4 +1,4 @@
-"""Unusual values that other programs have written prevent neither an operation nor a repair."""
+"""Other programs have written unusual values. These values prevent neither an operation nor a repair."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_an_odd_row_is_found_listed_and_exported_like_any_other(store: Path, odd
 
 
 @pytest.mark.parametrize("odd", ODD_ROWS)
-def test_an_odd_row_keeps_nothing_else_from_being_saved(store: Path, odd: str) -> None:
+def test_an_odd_row_does_not_prevent_the_repair_of_others(store: Path, odd: str) -> None:
     with sql(store) as connection:
         connection.execute(ODD_ROWS[odd]).fetchall()
     before = stored_messages(store)
@@ -95,7 +95,7 @@ def test_an_odd_row_keeps_nothing_else_from_being_saved(store: Path, odd: str) -
     assert_whole(store)
 
 
-def test_a_session_without_an_id_is_no_obstacle(home: Path) -> None:
+def test_a_session_without_an_id_prevents_nothing(home: Path) -> None:
     home.mkdir()
     path = home / "state.db"
     with sql(path) as connection:
@@ -153,8 +153,8 @@ def test_text_of_another_encoding_is_carried_over(home: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_is_overwritten_the_rest_comes_back(store: Path, seed: int) -> None:
-    """Several pages are overwritten with zeros, with noise, or with the bytes of another page."""
+def test_a_repair_recovers_every_page_that_was_not_overwritten(store: Path, seed: int) -> None:
+    """Several pages are overwritten with zeros, with random bytes, or with the bytes of another page."""
     chance = random.Random(seed)
     before = stored_messages(store)
     count = store.stat().st_size // PAGE

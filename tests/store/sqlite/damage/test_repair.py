@@ -1,4 +1,4 @@
-"""Who can repair a store, when a repair is possible, and repairs that are killed."""
+"""When a repair is possible and when it is refused. A repair that is killed can be repeated."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ repair.repair_file(Path(sys.argv[1]))
 
 @pytest.fixture
 def damaged(store: Path, tmp_path: Path) -> tuple[Path, Path, dict[int, Any]]:
-    """Return (store, copy of its folder, messages that remain). In the store, one page is lost, and one
-    message is only in the log."""
+    """Return (store, copy of its folder, remaining messages). One page of the store is lost, and one message
+    is only in the log."""
     page = pages_of(store, "messages")[4]
     gone = ids_on_page(store, page)
     before = stored_messages(store)
@@ -152,7 +152,7 @@ def test_killed_at_a_random_moment_a_repair_can_be_done_again(
 
 
 @pytest.mark.parametrize("damage", ["none", "index", "page", "garbage", "empty", "log"])
-def test_looking_changes_nothing(store: Path, damage: str) -> None:
+def test_a_check_changes_nothing(store: Path, damage: str) -> None:
     if damage == "index":
         zero(store, "messages_fts_words_data", at=-1)
     elif damage == "page":
@@ -180,7 +180,7 @@ def test_without_a_backup_only_the_new_file_is_left(store: Path) -> None:
     assert_whole(store)
 
 
-def test_whoever_waited_for_the_old_file_is_told(store: Path) -> None:
+def test_a_process_that_waited_for_the_old_file_gets_an_error(store: Path) -> None:
     zero(store, "messages", at=2)
     waiting = os.open(store, os.O_RDONLY)
     try:

@@ -1,5 +1,6 @@
-"""Lost pages of tables that cannot be rebuilt from others: writes are refused, no session appears to be
-empty, and the remaining rows are recovered."""
+"""Pages of a table are lost, and the table cannot be rebuilt from others. Writes are then refused, no session
+appears to be empty, and the remaining rows are recovered.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +140,7 @@ def test_a_history_that_its_index_does_not_lead_to_is_never_shown_as_empty(store
 def test_a_session_that_has_no_messages_is_empty(store: Path) -> None:
     with SessionDB(store) as db:
         db.create_session("empty", "cli")
-    with sql(store) as connection:  # another program that does not update the counter
+    with sql(store) as connection:  # written by another program that does not update the counter
         connection.execute("DELETE FROM messages WHERE session_id = 's1'").fetchall()
     with SessionDB(store) as db:
         for name in ("empty", "s1"):
@@ -148,7 +149,7 @@ def test_a_session_that_has_no_messages_is_empty(store: Path) -> None:
         assert db.verify().damage == ()
 
 
-def test_half_a_page_of_attachments_is_told(store: Path) -> None:
+def test_a_partly_lost_page_of_attachments_is_reported(store: Path) -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 6000}}
     with SessionDB(store) as db:
         db.append_message("s1", "user", [picture])
@@ -157,8 +158,8 @@ def test_half_a_page_of_attachments_is_told(store: Path) -> None:
         assert any("do not match its hash" in line for line in db.verify().damage)
 
 
-def test_a_schema_that_is_lost_while_the_process_runs_is_told_by_every_verb(store: Path) -> None:
-    # The schema is cached in this process, because the fixture has opened the store.
+def test_every_verb_reports_a_schema_that_is_lost_while_the_process_runs(store: Path) -> None:
+    # This process has the schema in its cache, because the fixture has opened the store.
     overwrite(store, pages_of(store, "sqlite_schema")[0])
     with SessionDB(store) as db:
         for verb in (
@@ -173,7 +174,7 @@ def test_a_schema_that_is_lost_while_the_process_runs_is_told_by_every_verb(stor
                 verb()
 
 
-def test_sessions_come_back_from_their_indexes_and_messages(store: Path) -> None:
+def test_sessions_are_recovered_from_their_indexes_and_messages(store: Path) -> None:
     before = everything(store)
     zero(store, "sessions")
     with pytest.raises(errors.StoreDamaged):
@@ -189,7 +190,7 @@ def test_sessions_come_back_from_their_indexes_and_messages(store: Path) -> None
         assert (row["message_count"], row["tool_call_count"]) == (MESSAGES, 5)
 
 
-def test_sessions_whose_rows_and_indexes_are_lost_stand_as_unknown(store: Path) -> None:
+def test_sessions_whose_rows_and_indexes_are_lost_have_the_source_unknown(store: Path) -> None:
     before = everything(store)
     with sql(store) as connection:
         names = [
@@ -246,7 +247,7 @@ def test_the_readable_part_of_a_cut_message_is_kept(store: Path) -> None:
     assert_whole(store)
 
 
-def test_bytes_that_are_no_text_are_marked_and_the_rest_is_kept(store: Path) -> None:
+def test_bytes_that_are_not_text_are_marked_and_the_rest_is_kept(store: Path) -> None:
     data = store.read_bytes()
     at = data.index(b"s4 message7 zebra4x7")
     store.write_bytes(data[: at + 3] + b"\xff\xfe" + data[at + 5 :])
@@ -280,8 +281,9 @@ def test_a_lost_first_page(store: Path) -> None:
     assert_whole(store)
 
 
-def test_rows_that_were_deleted_do_not_come_back(store: Path) -> None:
-    with sql(store) as connection:  # another program, which leaves the bytes of deleted rows in the file
+def test_deleted_rows_are_not_recovered(store: Path) -> None:
+    # deleted by another program, which leaves the bytes of deleted rows in the file
+    with sql(store) as connection:
         connection.execute("PRAGMA secure_delete=OFF").fetchall()
         connection.execute("DELETE FROM messages WHERE session_id = 's1'").fetchall()
     zero(store, "messages", at=-1)
@@ -339,7 +341,7 @@ def test_tables_whose_names_only_look_like_those_of_a_search_table_are_kept(stor
     assert_whole(store)
 
 
-def test_rows_of_other_programs_that_cannot_be_stored_again_are_told(store: Path) -> None:
+def test_rows_of_other_programs_that_cannot_be_stored_again_are_reported(store: Path) -> None:
     with sql(store) as connection:
         connection.execute(
             "CREATE TABLE shelf (book TEXT, CHECK (book <> 'lost')); CREATE TABLE marks ("

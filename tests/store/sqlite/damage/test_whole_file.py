@@ -1,4 +1,4 @@
-"""Damage to the whole file: empty, garbage, truncated, or missing while its log remains."""
+"""The whole file is damaged: it is empty, garbage or truncated, or it is missing while its log exists."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_file_that_is_not_there(home: Path) -> None:
     assert not (home / "state.db").exists()
 
 
-def test_an_older_store_that_is_damaged_comes_back_current(home: Path) -> None:
+def test_a_damaged_older_store_is_repaired_to_the_current_version(home: Path) -> None:
     home.mkdir()
     path = home / "state.db"
     with sql(path) as connection:
