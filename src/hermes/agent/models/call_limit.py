@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 
@@ -20,14 +21,21 @@ class Slots:
         self.most = most
         self.in_use = 0
         self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self.on_release: Callable[[], None] = lambda: None
+        """Called after a slot was released."""
 
     @property
     def waiting(self) -> int:
         return len(self._waiting)
 
+    def try_acquire(self) -> bool:
+        """Take a slot if one is free and nobody waits. Return whether it was taken."""
+        is_free = self.in_use < self.most and not self._waiting
+        self.in_use += is_free
+        return is_free
+
     async def acquire(self) -> None:
-        if self.in_use < self.most and not self._waiting:
-            self.in_use += 1
+        if self.try_acquire():
             return
         turn = asyncio.get_running_loop().create_future()
         self._waiting[turn] = None
@@ -42,6 +50,7 @@ class Slots:
     def release(self) -> None:
         self.in_use -= 1
         self._hand_out()
+        self.on_release()
 
     def resize(self, most: int) -> None:
         self.most = most

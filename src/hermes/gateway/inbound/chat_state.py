@@ -3,6 +3,7 @@ posting."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -47,6 +48,8 @@ class Chat:
     def __init__(self, context: GatewayContext, lookup: SessionLookup, key: str, source: Source) -> None:
         self.key, self.source, self.is_shared = key, source, lookup.is_shared(source, key)
         self._context, self._lookup = context, lookup
+        self._opening = asyncio.Lock()
+        """Held while the session of the chat is looked up or created."""
         self._room = SharedRoom() if self.is_shared else None
         store = context.db.scoped(make_room(source) if self.is_shared else make_principal(source))
         surface = Surface(
@@ -145,10 +148,11 @@ class Chat:
             self.conversation.scope = self._make_scope()
         before, claim = self.session_id, self._context.db.inbox.claim
         try:
-            entered = await self.conversation.enter_and_call(
-                lambda: self._lookup.find_session(self.key, self.source),
-                lambda session_id, epoch: claim(self.key, epoch, session_id),
-            )
+            async with self._opening:
+                entered = await self.conversation.enter_and_call(
+                    lambda: self._lookup.open_session(self.key, self.source),
+                    lambda session_id, epoch: claim(self.key, epoch, session_id),
+                )
         except errors.UnknownSession:  # deleted since it was looked up
             entered = None
         if entered is None:
@@ -173,13 +177,17 @@ class Chat:
 
     async def _find_session(self, create: bool) -> str | None:
         if create:
-            return await self._lookup.ensure_session(self.key, self.source)
+            return await self._open_session()
         return await call_store_early(self.store.find_live_session, self.key)
+
+    async def _open_session(self) -> str:
+        async with self._opening:
+            return await call_store_early(self._lookup.open_session, self.key, self.source)
 
     async def _make_session(self) -> str:
         """Return the session in which the chat continues. Called when the chat's session was deleted during a
         turn."""
-        live = await self._lookup.ensure_session(self.key, self.source)
+        live = await self._open_session()
         self._lookup.pop_replaced(self.key)  # the turn reports the replacement
         await call_store_early(incidents.add_incident, self._context.db, self.key, TRASHED)
         return live

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from hermes import clock, errors, secrets
@@ -41,7 +41,19 @@ PAUSED = f"A message was left unanswered: I was interrupted {MOST_TRIES} times w
 
 
 class Mailbox:
-    def __init__(self, context: GatewayContext, lookup: SessionLookup, key: str, source: Source) -> None:
+    def __init__(
+        self,
+        context: GatewayContext,
+        lookup: SessionLookup,
+        key: str,
+        source: Source,
+        queue_again: Callable[[str, Source], bool] = lambda key, source: False,
+    ) -> None:
+        """Create the mailbox of a chat. `queue_again` is called when the chat has another message. It returns True if
+        other chats wait: the mailbox then stops, and is started again after them."""
+        self._queue_again = queue_again
+        self._has_slot = False
+        """Whether a slot for a turn was taken for this mailbox."""
         self.chat = Chat(context, lookup, key, source)
         self._worker = MessageProcessor(context, self.chat)
         self._context = context
@@ -76,6 +88,15 @@ class Mailbox:
         if self._task is None and not self._closing:
             self._task = asyncio.create_task(self._work(), name=f"mailbox {self.chat.key}")
             self._task.add_done_callback(self._on_done)
+
+    def start(self) -> None:
+        """Process the messages of the chat. The caller has taken a slot for the first turn."""
+        if self._task is not None or self._closing:
+            self._context.limits.turns.release()
+        else:
+            self._has_slot = True
+        self._has_arrived = True
+        self.wake()
 
     def call_when_done(self, callback: Callable[[], None]) -> bool:
         """Call `callback` when the worker ends. Return False if it is not running."""
@@ -146,13 +167,19 @@ class Mailbox:
                 try:
                     while goes_on:
                         # One slot per message: the waiting chats go first before the next message of this chat.
-                        async with self._context.limits.turns:
+                        async with self._take_slot():
                             self._at_rest.clear()
                             try:
                                 goes_on = not self._closing and await self._process_next(is_first)
                             finally:
                                 self._at_rest.set()
                         is_first = False
+                        if (
+                            goes_on
+                            and not self._in_hand
+                            and self._queue_again(self.chat.key, self.chat.source)
+                        ):
+                            goes_on = False
                     pause = FIRST_PAUSE_S
                 except (errors.LeaseHeld, errors.LeaseLost) as problem:
                     await self._leave()
@@ -165,7 +192,21 @@ class Mailbox:
                         await self._leave()
                     pause = await self._wait_before_retry(pause)
         finally:
+            if self._has_slot:
+                self._has_slot = False
+                self._context.limits.turns.release()
             await self._leave()
+
+    @asynccontextmanager
+    async def _take_slot(self) -> AsyncIterator[None]:
+        turns = self._context.limits.turns
+        if not self._has_slot:
+            await turns.acquire()
+        self._has_slot = False
+        try:
+            yield
+        finally:
+            turns.release()
 
     async def _has_work(self) -> bool:
         """Return whether there is work. If not, leave the conversation in the same step, so that no message

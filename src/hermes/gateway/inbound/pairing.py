@@ -30,8 +30,9 @@ from hermes.gateway.ops.file_signature import FileSignature
 from hermes.logs import get_logger
 
 FILE = "pairing.json"
-LOOK_EVERY_S = 0.02
-"""How often the file is checked for a change while messages arrive."""
+LOOK_EVERY_S = 0.0005
+"""How often the file is checked for a change. A change takes effect at once, but the several checks of one message
+share a look at the file."""
 ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 """The characters of a code. 0, O, 1, I and L are left out because they are easily confused."""
 LENGTH = 8
@@ -302,8 +303,7 @@ class Pairings:
 
     def _current(self) -> _PairingFile:
         """Return the content of the file if it is valid. Otherwise log the error once and return the last
-        valid content. The file is checked for changes every `LOOK_EVERY_S`, because every message asks
-        several times."""
+        valid content."""
         if monotonic() - self._looked_at < LOOK_EVERY_S:
             return self._kept
         self._looked_at = monotonic()

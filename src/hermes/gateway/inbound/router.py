@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 
 MOST_IDLE = 1_000
 """How many mailboxes may be idle before they are dropped."""
+BUSY_SHARE = 4
+"""While received messages wait to be stored, only one of so many slots for turns is used."""
 MOST_RESUMED = 256
 """How many chats with messages of an earlier process are resumed at the same time."""
 MOVE_S = 60.0
@@ -45,6 +48,9 @@ class Router:
     def __init__(self, context: GatewayContext, lookup: SessionLookup) -> None:
         self._context, self._lookup = context, lookup
         self._mailboxes: dict[str, Mailbox] = {}
+        self._pending: OrderedDict[str, Source] = OrderedDict()
+        """The chats with messages that wait for a turn and have no running mailbox, in the order of arrival."""
+        context.limits.turns.on_release = self._start_pending
         self._is_closing = False
         self._sweep_at = MOST_IDLE
         """The number of mailboxes at which idle ones are dropped."""
@@ -156,7 +162,7 @@ class Router:
         inbox = self._context.db.inbox
         entry = None
         try:
-            source, key = await self._lookup.ensure_chat(event.source)
+            source, key = await self._lookup.find_chat(event.source)
             event = event._replace(source=source)
             entry = await call_store(inbox.accept, key, source.platform, event.to_dict(), event.message_id)
         finally:
@@ -164,8 +170,31 @@ class Router:
                 await received_files.discard_files(event)
         if entry is None:
             return Receipt("duplicate", key)
-        self.mailbox(key, source).handle_arrival(event, command)
+        mailbox = self._mailboxes.get(key)
+        if mailbox is not None and not mailbox.is_idle:
+            mailbox.handle_arrival(event, command)
+        else:
+            self._pending.setdefault(key, source)
+            self._start_pending()
         return Receipt("accepted", key)
+
+    def _start_pending(self) -> None:
+        """Start the mailboxes of waiting chats, as long as there are free slots. A chat that waits costs little memory,
+        because it has no mailbox yet. While messages wait to be stored, only a part of the slots is used."""
+        limits = self._context.limits
+        most = limits.turns.most if not limits.receipts.waiting else max(1, limits.turns.most // BUSY_SHARE)
+        while self._pending and not self._is_closing and limits.turns.in_use < most:
+            if not limits.turns.try_acquire():
+                return
+            key, source = self._pending.popitem(last=False)
+            self.mailbox(key, source).start()
+
+    def _queue_again(self, key: str, source: Source) -> bool:
+        """Let the waiting chats go first, before the next message of this chat. Return False if no chat waits."""
+        if not self._pending:
+            return False
+        self._pending.setdefault(key, source)
+        return True
 
     async def _accept_removal(self, event: Event) -> Receipt:
         """Accept that a person deleted one of their messages. Nobody needs access for that. A message that
@@ -258,13 +287,13 @@ class Router:
                 for old in [name for name, mailbox in self._mailboxes.items() if mailbox.is_idle]:
                     del self._mailboxes[old]
                 self._sweep_at = len(self._mailboxes) + MOST_IDLE
-            self._mailboxes[key] = Mailbox(self._context, self._lookup, key, source)
+            self._mailboxes[key] = Mailbox(self._context, self._lookup, key, source, self._queue_again)
         return self._mailboxes[key]
 
     def forget(self, key: str) -> None:
         """Drop the mailbox of a chat that now has another conversation, because the new conversation may have
         another owner."""
-        self._lookup.forget_owners()
+        self._lookup.forget_chats()
         mailbox = self._mailboxes.get(key)
         if mailbox is not None and mailbox.is_idle:
             del self._mailboxes[key]
@@ -286,14 +315,19 @@ class Router:
         """Wake the mailbox of a chat."""
         mailbox = self._mailboxes.get(key)
         if mailbox is None:
-            route = await call_store(self._context.db.routing.get, key)
-            if route is None:
+            source = await call_store_early(self._find_source, key)
+            if source is None:
                 return
-            mailbox = self.mailbox(
-                key,
-                await call_store(restore_source, self._context.db, route, self._context.settings.keying),
-            )
+            mailbox = self.mailbox(key, source)
         mailbox.wake()
+
+    def _find_source(self, key: str) -> Source | None:
+        """Return the source of a chat: from its route or, if it has none yet, from a waiting message."""
+        db = self._context.db
+        route = db.routing.get(key)
+        if route is None:
+            return self._lookup.find_waiting_source(key)
+        return restore_source(db, route, self._context.settings.keying)
 
     async def resume_inbox(self) -> None:
         """Resume the messages that the previous process left in the inbox, a limited number of chats at a

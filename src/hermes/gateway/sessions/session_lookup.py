@@ -1,18 +1,14 @@
-"""The session of a chat. It is found in the routing, recovered from stored sessions, or created.
-
-Concurrent messages of a chat share one lookup.
-"""
+"""The session of a chat. It is found in the routing, recovered from stored sessions, or created."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
+from hermes import errors
 from hermes.db.store_queue import call_store_early
-from hermes.gateway.inbound_events import Source
+from hermes.gateway.inbound_events import Event, Source
 from hermes.gateway.sessions.session_keys import (
     find_owner,
     make_chat,
@@ -28,8 +24,6 @@ from hermes.store.people import find_person
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
     from hermes.store.chats.routing import Route
-
-T = TypeVar("T")
 
 MOST_KNOWN = 50_000
 WAYS = tuple(Keying(group, thread) for group in (True, False) for thread in (True, False))
@@ -60,19 +54,17 @@ def restore_source(db: SessionDB, route: Route, keying: Keying) -> Source:
 class SessionLookup:
     def __init__(self, db: SessionDB, keying: Keying) -> None:
         self._db, self._keying = db, keying
-        self._keys: OrderedDict[Chat, str] = OrderedDict()
-        self._private: OrderedDict[Chat, str] = OrderedDict()
-        """The owner of each private chat."""
-        self._opening: dict[Chat, asyncio.Future[str]] = {}
-        self._opening_own: dict[Chat, asyncio.Future[tuple[str, str | None]]] = {}
+        self._keys: OrderedDict[Chat, tuple[str, str]] = OrderedDict()
+        """The key and the owner of each chat that was looked up."""
+        self._chats: dict[str, Chat] = {}
+        """The same chats, by their keys."""
         self._replaced: set[str] = set()
         """Keys of chats that got a new session because the earlier one was moved to the trash."""
 
     def change_keying(self, keying: Keying) -> None:
         """Share sessions in another way from now on. Existing chats keep theirs."""
         self._keying = keying
-        self._keys.clear()
-        self._private.clear()
+        self.forget_chats()
 
     def is_shared(self, source: Source, key: str | None = None) -> bool:
         """Return whether everybody in the room shares the session.
@@ -89,85 +81,47 @@ class SessionLookup:
     async def resolve_private_source(self, source: Source) -> Source:
         """Return the source. If it is a private chat and the sender is not the owner of the chat, the
         returned source has the type `group`."""
-        if source.chat_type != "dm":
-            return source
-        chat, owner = make_chat(source, self._keying), find_owner(source, self._keying)
-        if chat not in self._private:
-            stored_owner = await call_store_early(self._find_owner, chat)
-            self._remember_owner(chat, stored_owner or owner)
-        return source if self._private[chat] == owner else source._replace(chat_type="group")
+        return (await self.find_chat(source))[0] if source.chat_type == "dm" else source
 
-    def _remember_owner(self, chat: Chat, owner: str) -> None:
-        self._private.setdefault(chat, owner)
-        if len(self._private) > MOST_KNOWN:
-            self._private.popitem(last=False)
+    async def find_chat(self, source: Source) -> tuple[Source, str]:
+        """Return the source as `resolve_private_source` does, and the key that the chat has or gets.
 
-    async def ensure_chat(self, source: Source) -> tuple[Source, str]:
-        """Return the source as `resolve_private_source` does, and the key of its chat as `ensure_key` does.
-
-        For a new private chat, both are one store call.
+        Nothing is created. The session of a new chat is created when its first message is processed.
         """
         chat = make_chat(source, self._keying)
-        if source.chat_type == "dm" and chat not in self._private and chat not in self._keys:
-            owner = find_owner(source, self._keying)
-            stored_owner, key = await self._share(
-                self._opening_own, chat, lambda: self._open_own(chat, source, owner)
-            )
-            self._remember_owner(chat, stored_owner)
-            if key is not None:
-                self._remember_key(chat, key)
-        source = await self.resolve_private_source(source)
-        return source, await self.ensure_key(source)
-
-    def _open_own(self, chat: Chat, source: Source, owner: str) -> tuple[str, str | None]:
-        """Return the owner of a private chat and, if the sender is the owner, its key."""
-        stored_owner = self._find_owner(chat) or owner
-        return stored_owner, self._open(chat, source) if stored_owner == owner else None
-
-    def forget_owners(self) -> None:
-        """Forget the owners of private chats. Called after a conversation changed its owner."""
-        self._private.clear()
-
-    def forget_chats(self) -> None:
-        """Forget the keys of chats. Called after a chat got another id."""
-        self._keys.clear()
-        self._private.clear()
-
-    async def ensure_key(self, source: Source) -> str:
-        """Return the key of a chat. Create its session if there is none."""
-        chat = make_chat(source, self._keying)
         if chat not in self._keys:
-            self._remember_key(chat, await self._open_once(chat, source))
-        return self._keys[chat]
-
-    def _remember_key(self, chat: Chat, key: str) -> None:
-        self._keys[chat] = key
-        if len(self._keys) > MOST_KNOWN:
-            self._keys.popitem(last=False)
+            owner, key = await call_store_early(self._locate, chat)
+            self._remember(chat, key, owner or find_owner(source, self._keying))
+        key, owner = self._keys[chat]
+        if source.chat_type == "dm" and owner != find_owner(source, self._keying):
+            return await self.find_chat(source._replace(chat_type="group"))
+        return source, key
 
     async def find_key(self, source: Source) -> str:
-        """Return the key that the chat has or would get, without creating anything."""
-        chat = make_chat(source, self._keying)
-        if chat in self._keys:
-            return self._keys[chat]
-        route = await call_store_early(self._db.routing.find, *chat)
-        return self._make_key(chat) if route is None else route.session_key
+        """Return the key that the chat has or gets, as `find_chat` does."""
+        return (await self.find_chat(source))[1]
 
-    def find_session(self, key: str, source: Source) -> str | None:
-        """Return the live session of the chat, or None if there is none."""
-        return self._db.scoped(make_principal(source)).find_live_session(key)
+    def _remember(self, chat: Chat, key: str, owner: str) -> None:
+        if self._chats.get(key, chat) != chat:  # given to another new chat in the meantime
+            key = make_chat_key(chat, self._chats.get)
+        self._keys.setdefault(chat, (key, owner))
+        self._chats.setdefault(key, chat)
+        if len(self._keys) > MOST_KNOWN:
+            _, (oldest, _) = self._keys.popitem(last=False)
+            self._chats.pop(oldest, None)
 
-    async def ensure_session(self, key: str, source: Source) -> str:
-        """Return the live session of the chat. If the last one was deleted or has another owner now, create a
-        new one."""
+    def forget_chats(self) -> None:
+        """Forget the keys and owners of chats. Called after a chat got another id or another owner."""
+        self._keys.clear()
+        self._chats.clear()
+
+    def open_session(self, key: str, source: Source) -> str:
+        """Return the live session of the chat. If there is none, or if it has another owner now, create one.
+
+        The caller makes sure that only one call runs for a chat.
+        """
         store = self._db.scoped(make_principal(source))
-        live = await call_store_early(store.find_live_session, key)
-        if live is not None:
-            return live
-        await self._open_once(make_chat(source, self._keying), source)
-        session = await call_store_early(store.find_live_session, key)
-        assert session is not None
-        return session
+        return store.find_live_session(key) or self._create(key, source)
 
     def pop_replaced(self, key: str) -> bool:
         """Return whether the chat got a new session because the last one was trashed. This is reported once:
@@ -177,23 +131,9 @@ class SessionLookup:
         self._replaced.discard(key)
         return True
 
-    async def _open_once(self, chat: Chat, source: Source) -> str:
-        return await self._share(self._opening, chat, lambda: self._open(chat, source))
-
-    @staticmethod
-    async def _share(running: dict[Chat, asyncio.Future[T]], chat: Chat, work: Callable[[], T]) -> T:
-        """Run `work` for a chat and return its result. Calls for the same chat at the same time share one run."""
-        if chat not in running:
-            running[chat] = asyncio.ensure_future(call_store_early(work))
-            running[chat].add_done_callback(lambda _: running.pop(chat, None))
-        return await asyncio.shield(running[chat])
-
-    def _open(self, chat: Chat, source: Source) -> str:
-        store, alone = self._db.scoped(make_principal(source)), bool(chat.participant)
-        route = self._db.routing.find(*chat)
-        if route is not None and store.find_live_session(route.session_key) is not None:
-            return route.session_key
-        key = self._make_key(chat) if route is None else route.session_key
+    def _create(self, key: str, source: Source) -> str:
+        chat, store = make_chat(source, self._keying), self._db.scoped(make_principal(source))
+        alone = bool(chat.participant)
         session = store.recover_session(key, alone=alone)
         if session is None:
             if self._db.routing.was_trashed(key):
@@ -204,13 +144,25 @@ class SessionLookup:
                 display_name=source.chat_name,
                 origin=source.to_dict(),
             )
-        return store.route(key, session, alone=alone).session_key
+        return store.route(key, session, alone=alone).session_id
 
-    def _find_owner(self, chat: Chat) -> str | None:
+    def _locate(self, chat: Chat) -> tuple[str | None, str]:
+        """Return the owner of the chat's session and the key of the chat. The owner is None if there is no session."""
         route = self._db.routing.find(*chat)
-        session = None if route is None else self._db.get_session(route.session_id)
-        return None if session is None else session["owner"]
+        if route is None:
+            return None, make_chat_key(chat, self._find_chat_of)
+        session = self._db.get_session(route.session_id)
+        return None if session is None else session["owner"], route.session_key
 
-    def _make_key(self, chat: Chat) -> str:
-        """Return a key that no other chat has."""
-        return make_chat_key(chat, self._db.routing.find_chat)
+    def _find_chat_of(self, key: str) -> Chat | None:
+        """Return the chat that has a key: by its route or, if it has none yet, by a message that waits in the inbox."""
+        chat = self._chats.get(key) or self._db.routing.find_chat(key)
+        source = None if chat is not None else self.find_waiting_source(key)
+        return chat if source is None else make_chat(source, self._keying)
+
+    def find_waiting_source(self, key: str) -> Source | None:
+        """Return the source of the oldest message of a chat in the inbox; None if there is no valid message."""
+        for entry in self._db.inbox.list_waiting(key):
+            with suppress(errors.InvalidArgument):
+                return Event.from_dict(entry.event).source
+        return None
