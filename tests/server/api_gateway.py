@@ -13,7 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 from openai import AsyncOpenAI
@@ -96,6 +96,22 @@ class Parrot(EchoModel):
         yield Used(input_tokens=7, output_tokens=5, cache_read_tokens=2)
 
 
+class DyingRecord:
+    """A record with which the process dies as soon as the answer to `die` is stored."""
+
+    def __init__(self, real: LiveRecord, model: Parrot) -> None:
+        self._real, self._model = real, model
+
+    async def say_and_count(self, message: Mapping[str, Any], call: Mapping[str, Any]) -> Any:
+        stored = await self._real.say_and_count(message, call)
+        if self._model.asked[-1] == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return stored
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
 class ParrotAgents:
     def __init__(self) -> None:
         self.model = Parrot()
@@ -115,19 +131,14 @@ class ParrotAgents:
 
         agent = Agent(
             store,
-            record,
+            cast("LiveRecord", DyingRecord(record, self.model)) if "dies" in sys.argv else record,
             self.model,
             tools=make_tools(False),
             prompt=prompt,
-            price=self._price,
+            price=PARTS.price,
             cwd=Path.home(),
         )
         return PreparedAgent(agent, None)
-
-    def _price(self, model: str, used: Used) -> tuple[float | None, Mapping[str, Any]]:
-        if "dies" in sys.argv and self.model.asked[-1] == "die":
-            os.kill(os.getpid(), signal.SIGKILL)
-        return PARTS.price(model, used)
 
     async def close(self) -> None:
         await self.model.close()

@@ -322,6 +322,12 @@ class StoredRecord:
         self.lease = lease
         self._renewing = asyncio.create_task(self._keep_renewing())
 
+    def forget(self) -> None:
+        """Forget what was read from the session, and messages that could not be stored. Other processes can change the
+        session after the lease is released."""
+        self._turn_rows, self._unsaved = [], []
+        self._prompt = self._config = self._partial_id = self._prepare = None
+
     async def close(self) -> None:
         """Release the lease."""
         if self._renewing is not None:
@@ -455,7 +461,9 @@ class IncognitoRecord:
     async def say_and_count(
         self, message: Mapping[str, Any], call: Mapping[str, Any]
     ) -> tuple[Stored | NotStored, errors.StoreError | None]:
-        return await self.say("assistant", **message), None
+        stored = await self.say("assistant", **message)
+        await self.count(**call)
+        return stored, None
 
     async def continue_with(
         self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str

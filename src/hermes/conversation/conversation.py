@@ -18,7 +18,7 @@ from hermes.agent.models.provider_errors import hide_detail
 from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import Turn
 from hermes.conversation import working_directory
-from hermes.conversation.agents import AgentProvider, AgentScope, LiveRecord
+from hermes.conversation.agents import AgentProvider, AgentScope
 from hermes.conversation.live_session import StoreT
 from hermes.conversation.model_choice import ModelSelector
 from hermes.conversation.results import NOTHING_YET, add_usage
@@ -54,8 +54,8 @@ class Conversation(SessionMoves[StoreT]):
         self._expected = self._stop_at_once = False
         super().__init__(store, agents, scope, surface, models)
 
-    def _set_record(self, record: LiveRecord) -> None:
-        super()._set_record(record)
+    def _begin_record(self) -> None:
+        super()._begin_record()
         self.total = self.last_turn = NOTHING_YET
 
     # ---------------------------------------------------------------- turns

@@ -112,6 +112,10 @@ class LiveSession(Generic[StoreT]):
 
     def _set_record(self, record: LiveRecord) -> None:
         self.record = record
+        self._begin_record()
+
+    def _begin_record(self) -> None:
+        """Begin with the current record as if it were new."""
         self._open = self._is_elsewhere = False
         self.queued_title, self.started_at = None, clock.now()
 
@@ -167,11 +171,16 @@ class LiveSession(Generic[StoreT]):
             return None
         session_id, lease, result = entered
         if record.lease is None:
-            held = self._make_record(session_id)
+            held = self._find_record(session_id)
             assert isinstance(held, StoredRecord)
             held.adopt_lease(lease)
             await self._enter_held(held, session_id)
         return session_id, result
+
+    def _find_record(self, session_id: str) -> LiveRecord:
+        """Return a record of a stored session: the current record if it belongs to the session, otherwise a new one."""
+        is_current = self.exists and self.session_id == session_id
+        return self.record if is_current else self._make_record(session_id)
 
     async def _hold_session(self, session_id: str) -> LiveRecord:
         """Return a record that holds the lease of a session. The current record is reused if its lease covers
@@ -183,7 +192,9 @@ class LiveSession(Generic[StoreT]):
             root = await call_store_early(self.store.get_conversation_root, session_id)
             if root == record.lease.conversation_id:
                 return record
-        record = self._make_record(session_id)
+            record = self._make_record(session_id)
+        else:
+            record = self._find_record(session_id)
         await record.hold()
         return record
 
@@ -219,8 +230,12 @@ class LiveSession(Generic[StoreT]):
     async def leave(self) -> None:
         """Release all leases. The next `enter` takes the lease again."""
         self._left.append(self.record)
-        self._set_record(self._make_record(self.session_id if self.exists else None))
         self._is_entered = False
+        if isinstance(self.record, StoredRecord) and self.exists:
+            self.record.forget()
+            self._begin_record()
+        else:
+            self._set_record(self._make_record())
         await self.close_left()
 
     async def step_aside(self) -> None:

@@ -40,6 +40,7 @@ class SessionAgent(LiveSession[StoreT]):
         and `close` closes them too."""
         self._agents = agents
         self._prepared: PreparedAgent | None = None
+        self._prepared_for = scope
         self._background = BackgroundTasks()
         self._titled: str | None = None
         """The session that needs no attempt to make a title any more."""
@@ -59,6 +60,8 @@ class SessionAgent(LiveSession[StoreT]):
     async def prepare(self) -> PreparedAgent:
         """Return the agent; build it first if necessary. Raises `HermesError` if the model cannot be used;
         the next call tries again."""
+        if self._prepared_for != self.scope:  # for example, the person has other permissions now
+            self._prepared, self._prepared_for = None, self.scope
         while (prepared := self._prepared) is None:
             record = self.record
             prepared = await self._agents.prepare_agent(self.scope, self.store, record)

@@ -11,63 +11,80 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
+
+THROTTLED_SHARE = 4
+"""While a limit is throttled, one of so many slots is used."""
 
 
 class Slots:
-    """A semaphore that can be resized and that reports how many slots are in use. Waiters get a slot in the
-    order of arrival. A cancelled waiter leaves the queue at once."""
+    """A semaphore that shows its use, can be resized, and forgets a cancelled waiter at once. Those who wait get their
+    slots in the order of arrival."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.in_use = 0
-        self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
-        self.on_release: Callable[[], None] = lambda: None
-        """Called after a slot was released."""
+        self.is_throttled: Callable[[], bool] = lambda: False
+        """Whether only a part of the slots may be used at present."""
+        self._waiting: OrderedDict[object, Callable[[], bool]] = OrderedDict()
+        """For each waiter, a function that gives it a slot. It returns False if the slot is not needed any more."""
 
     @property
     def waiting(self) -> int:
         return len(self._waiting)
 
-    def try_acquire(self) -> bool:
-        """Take a slot if one is free and nobody waits. Return whether it was taken."""
-        is_free = self.in_use < self.most and not self._waiting
-        self.in_use += is_free
-        return is_free
+    @property
+    def _has_free(self) -> bool:
+        return self.in_use < (max(1, self.most // THROTTLED_SHARE) if self.is_throttled() else self.most)
 
     async def acquire(self) -> None:
-        if self.try_acquire():
+        if self._has_free and not self._waiting:
+            self.in_use += 1
             return
         turn = asyncio.get_running_loop().create_future()
-        self._waiting[turn] = None
+        self._waiting[turn] = partial(_wake, turn)
         try:
             await turn
         except asyncio.CancelledError:
             self._waiting.pop(turn, None)
-            if not turn.cancelled():  # the waiter already had a slot
+            if not turn.cancelled():  # it had got a slot
                 self.release()
             raise
 
+    def call_when_free(self, name: str, start: Callable[[], bool]) -> None:
+        """Call `start` with a slot, as soon as one is free. `start` returns False if it does not need the slot.
+        A second call with the same name has no effect while the first one waits."""
+        self._waiting.setdefault(name, start)
+        self.hand_out()
+
     def release(self) -> None:
         self.in_use -= 1
-        self._hand_out()
-        self.on_release()
+        self.hand_out()
 
     def resize(self, most: int) -> None:
         self.most = most
-        self._hand_out()
+        self.hand_out()
 
-    def _hand_out(self) -> None:
-        while self._waiting and self.in_use < self.most:
-            turn, _ = self._waiting.popitem(last=False)
-            if not turn.done():
-                self.in_use += 1
-                turn.set_result(None)
+    def hand_out(self) -> None:
+        """Give free slots to those who wait."""
+        while self._waiting and self._has_free:
+            _, give = self._waiting.popitem(last=False)
+            self.in_use += 1
+            if not give():
+                self.in_use -= 1
 
     async def __aenter__(self) -> None:
         await self.acquire()
 
     async def __aexit__(self, *_: object) -> None:
         self.release()
+
+
+def _wake(turn: asyncio.Future[None]) -> bool:
+    if turn.done():  # cancelled
+        return False
+    turn.set_result(None)
+    return True
 
 
 _limit: Slots | None = None

@@ -41,17 +41,7 @@ PAUSED = f"A message was left unanswered: I was interrupted {MOST_TRIES} times w
 
 
 class Mailbox:
-    def __init__(
-        self,
-        context: GatewayContext,
-        lookup: SessionLookup,
-        key: str,
-        source: Source,
-        queue_again: Callable[[str, Source], bool] = lambda key, source: False,
-    ) -> None:
-        """Create the mailbox of a chat. `queue_again` is called when the chat has another message. It returns True if
-        other chats wait: the mailbox then stops, and is started again after them."""
-        self._queue_again = queue_again
+    def __init__(self, context: GatewayContext, lookup: SessionLookup, key: str, source: Source) -> None:
         self._has_slot = False
         """Whether a slot for a turn was taken for this mailbox."""
         self.chat = Chat(context, lookup, key, source)
@@ -89,14 +79,14 @@ class Mailbox:
             self._task = asyncio.create_task(self._work(), name=f"mailbox {self.chat.key}")
             self._task.add_done_callback(self._on_done)
 
-    def start(self) -> None:
-        """Process the messages of the chat. The caller has taken a slot for the first turn."""
-        if self._task is not None or self._closing:
-            self._context.limits.turns.release()
-        else:
-            self._has_slot = True
+    def start(self) -> bool:
+        """Process the messages of the chat. The caller has taken a slot for the first turn. Return False if the slot is
+        not needed, because the mailbox is working already."""
+        is_free = self._task is None and not self._closing
+        self._has_slot = self._has_slot or is_free
         self._has_arrived = True
         self.wake()
+        return is_free
 
     def call_when_done(self, callback: Callable[[], None]) -> bool:
         """Call `callback` when the worker ends. Return False if it is not running."""
@@ -174,12 +164,6 @@ class Mailbox:
                             finally:
                                 self._at_rest.set()
                         is_first = False
-                        if (
-                            goes_on
-                            and not self._in_hand
-                            and self._queue_again(self.chat.key, self.chat.source)
-                        ):
-                            goes_on = False
                     pause = FIRST_PAUSE_S
                 except (errors.LeaseHeld, errors.LeaseLost) as problem:
                     await self._leave()

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from hermes import clock, errors, secrets
 from hermes.agent.models.call_limit import Slots
@@ -34,8 +34,6 @@ log = logging.getLogger(__name__)
 
 MOST_IDLE = 1_000
 """How many mailboxes may be idle before they are dropped."""
-BUSY_SHARE = 4
-"""While received messages wait to be stored, only one of so many slots for turns is used."""
 MOST_RESUMED = 256
 """How many chats with messages of an earlier process are resumed at the same time."""
 MOVE_S = 60.0
@@ -48,9 +46,6 @@ class Router:
     def __init__(self, context: GatewayContext, lookup: SessionLookup) -> None:
         self._context, self._lookup = context, lookup
         self._mailboxes: dict[str, Mailbox] = {}
-        self._pending: OrderedDict[str, Source] = OrderedDict()
-        """The chats with messages that wait for a turn and have no running mailbox, in the order of arrival."""
-        context.limits.turns.on_release = self._start_pending
         self._is_closing = False
         self._sweep_at = MOST_IDLE
         """The number of mailboxes at which idle ones are dropped."""
@@ -174,27 +169,13 @@ class Router:
         if mailbox is not None and not mailbox.is_idle:
             mailbox.handle_arrival(event, command)
         else:
-            self._pending.setdefault(key, source)
-            self._start_pending()
+            self._context.limits.turns.call_when_free(key, partial(self._start, key, source))
         return Receipt("accepted", key)
 
-    def _start_pending(self) -> None:
-        """Start the mailboxes of waiting chats, as long as there are free slots. A chat that waits costs little memory,
-        because it has no mailbox yet. While messages wait to be stored, only a part of the slots is used."""
-        limits = self._context.limits
-        most = limits.turns.most if not limits.receipts.waiting else max(1, limits.turns.most // BUSY_SHARE)
-        while self._pending and not self._is_closing and limits.turns.in_use < most:
-            if not limits.turns.try_acquire():
-                return
-            key, source = self._pending.popitem(last=False)
-            self.mailbox(key, source).start()
-
-    def _queue_again(self, key: str, source: Source) -> bool:
-        """Let the waiting chats go first, before the next message of this chat. Return False if no chat waits."""
-        if not self._pending:
-            return False
-        self._pending.setdefault(key, source)
-        return True
+    def _start(self, key: str, source: Source) -> bool:
+        """Start the mailbox of a chat for which a slot was taken. A chat that waits for its slot has no mailbox yet, so
+        it costs little memory. Return False if the slot is not needed."""
+        return not self._is_closing and self.mailbox(key, source).start()
 
     async def _accept_removal(self, event: Event) -> Receipt:
         """Accept that a person deleted one of their messages. Nobody needs access for that. A message that
@@ -287,7 +268,7 @@ class Router:
                 for old in [name for name, mailbox in self._mailboxes.items() if mailbox.is_idle]:
                     del self._mailboxes[old]
                 self._sweep_at = len(self._mailboxes) + MOST_IDLE
-            self._mailboxes[key] = Mailbox(self._context, self._lookup, key, source, self._queue_again)
+            self._mailboxes[key] = Mailbox(self._context, self._lookup, key, source)
         return self._mailboxes[key]
 
     def forget(self, key: str) -> None:
