@@ -75,7 +75,7 @@ MESSAGE_STEPS = (
     Step(3, 4, "outbox.enqueue", "under an idempotency key", is_durable=True),
     Step(1, 4, "inbox.complete", is_durable=True),
     Step(3, 0, "Adapter.send", "Delivery: in order within a chat"),
-    Step(3, 4, "outbox.mark_sent", is_durable=True),
+    Step(3, 4, "outbox.finish_delivery", is_durable=True),
 )
 
 APPEND_LANES = (
@@ -94,7 +94,7 @@ APPEND_STEPS = (
     Step(2, 2, "is the log still the file that was opened?", "if not: save it, or raise"),
     Step(1, 0, "the id of the message", "it survives kill -9 and a power cut"),
     Step(1, 3, "indexer: every 32 writes, if 128 rows wait", "in transactions of its own, after the answer"),
-    Step(1, 3, "checkpoint: every 50 writes", "on a thread of its own"),
+    Step(1, 3, "checkpoint: every 50 commits", "on a thread of its own"),
 )
 
 

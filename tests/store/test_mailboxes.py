@@ -40,6 +40,12 @@ def claim(db: SessionDB, key: str = "k", epoch: int | None = None, session: str 
     return entry
 
 
+def deliver(db: SessionDB, entry_id: int, message: str | int | None = None) -> bool:
+    """Finish the delivery of an entry. Return whether its state is now `sent`."""
+    db.outbox.finish_delivery(entry_id, message)
+    return bool(read_value(db, "SELECT count(*) FROM outbox WHERE id = ? AND state = 'sent'", entry_id))
+
+
 # --- inbox
 
 
@@ -101,7 +107,7 @@ def test_waiting_messages_are_counted_until_they_are_done(db: SessionDB) -> None
         sending = db.outbox.claim()
         assert sending is not None
         assert db.outbox.count_waiting() == left
-        db.outbox.mark_sent(sending.id)
+        db.outbox.finish_delivery(sending.id)
     assert (db.inbox.count_waiting(), db.outbox.count_waiting()) == (0, 0)
 
 
@@ -244,8 +250,8 @@ def test_a_delivery_waits_until_it_was_sent(db: SessionDB) -> None:
     assert db.outbox.list_waiting("other") == []
     claimed = send(db)
     assert claimed == entry._replace(state="sending", changed_at=claimed.changed_at)
-    assert db.outbox.mark_sent(claimed.id, 99) is True
-    assert db.outbox.mark_sent(claimed.id) is True
+    assert deliver(db, claimed.id, 99) is True
+    assert deliver(db, claimed.id) is True
     assert db.outbox.list_waiting() == []
     known = db.outbox.enqueue("k", "telegram", {"text": "hi"}, "once")
     assert (known.id, known.state, known.platform_message_id) == (entry.id, "sent", "99")
@@ -267,7 +273,7 @@ def test_a_chat_is_delivered_in_order_one_at_a_time(db: SessionDB) -> None:
     assert db.outbox.claim("k") is None
     assert send(db).id == other.id
     assert db.outbox.claim() is None
-    db.outbox.mark_sent(first.id)
+    db.outbox.finish_delivery(first.id)
     assert send(db, "k").id == second.id
 
 
@@ -294,9 +300,9 @@ def test_a_failed_delivery_does_not_block_the_next(db: SessionDB) -> None:
 
 def test_only_a_delivery_in_progress_can_succeed_or_fail(db: SessionDB) -> None:
     entry = put(db, "one")
-    assert db.outbox.mark_sent(entry.id) is False
+    assert deliver(db, entry.id) is False
     assert db.outbox.mark_failed(entry.id, "why", retry=False) is False
-    assert db.outbox.mark_sent(999) is False
+    assert deliver(db, 999) is False
     assert db.outbox.list_waiting() == [entry]
 
 
@@ -313,7 +319,7 @@ def test_a_lost_lease_queues_no_delivery(db: SessionDB, session: str) -> None:
 def test_old_settled_deliveries_are_removed(db: SessionDB) -> None:
     put(db, "one")
     waiting = put(db, "two")
-    db.outbox.mark_sent(send(db).id)
+    db.outbox.finish_delivery(send(db).id)
     assert db.outbox.forget_sent(3600) == 0
     assert db.outbox.forget_sent(-1) == 1
     assert db.outbox.list_waiting() == [waiting]
@@ -336,7 +342,7 @@ def test_a_delivery_of_a_dead_process_is_repeated_only_if_that_is_safe(db: Sessi
         (mine.id, "sending"),
         (again.id, "queued"),
     ]
-    assert db.outbox.mark_sent(unknown.id, "5") is True  # the platform confirmed it later
+    assert deliver(db, unknown.id, "5") is True  # the platform confirmed it later
     assert send(db).id == again.id
 
 
@@ -479,7 +485,7 @@ def test_a_delivery_without_an_answer_is_unknown_and_does_not_block_the_next(db:
     second = db.outbox.claim("k")
     assert second is not None
     assert second.payload == {"text": "2"}
-    assert db.outbox.mark_sent(first.id, "77") is True  # the message had arrived
+    assert deliver(db, first.id, "77") is True  # the message had arrived
 
 
 def test_after_a_crash_idempotent_deliveries_are_queued_again(db: SessionDB) -> None:
@@ -500,3 +506,14 @@ def test_a_stopped_message_is_not_queued_again_without_its_text(db: SessionDB) -
     db.outbox.drop_queued("key", "stopped in the chat")
     assert not db.outbox.requeue(entry.id)
     assert db.outbox.claim("key") is None
+
+
+def test_the_end_of_a_delivery_tells_whether_the_chat_has_another_message(db: SessionDB) -> None:
+    for number, key in enumerate(("one", "one", "two")):
+        db.outbox.enqueue(key, "telegram", {"text": "hello"}, f"once {number}")
+    first = db.outbox.claim("one")
+    assert first is not None
+    assert db.outbox.finish_delivery(first.id, "m1") is True
+    second = db.outbox.claim("one")
+    assert second is not None
+    assert db.outbox.finish_delivery(second.id, "m2") is False

@@ -59,7 +59,6 @@ NEXT = """SELECT o.id FROM outbox o WHERE o.state <> 'sent' AND o.state = 'queue
     AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.session_key = o.session_key AND e.id < o.id
         AND e.state <> 'sent' AND e.state IN ('queued', 'sending'))
     ORDER BY o.changed_at, o.id LIMIT 1"""
-STATE = "SELECT state FROM outbox WHERE id = ?"
 QUEUED_WITH = """SELECT o.id FROM outbox e JOIN outbox o ON o.session_key = e.session_key
     WHERE e.id = ? AND o.state <> 'sent' AND o.state = 'queued' LIMIT 1"""
 
@@ -167,23 +166,13 @@ class Outbox:
         return self._engine.write(work, repeatable=False)
 
     def finish_delivery(self, entry_id: int, platform_message_id: str | int | None = None) -> bool:
-        """Mark an entry as delivered, as `mark_sent` does. Return whether another entry of its chat is queued."""
+        """Mark an entry as delivered, even if its state is `unknown`. Return whether another entry of its chat is
+        queued."""
         message, at = check_optional_id("platform_message_id", platform_message_id), clock.now()
 
         def work(writer: Writer) -> bool:
             writer.run(SENT, message, at, entry_id)
             return writer.value(QUEUED_WITH, entry_id) is not None
-
-        return self._engine.write(work)
-
-    def mark_sent(self, entry_id: int, platform_message_id: str | int | None = None) -> bool:
-        """Mark an entry as delivered, even if its state is `unknown`. Return whether it is now marked as
-        delivered."""
-        message, at = check_optional_id("platform_message_id", platform_message_id), clock.now()
-
-        def work(writer: Writer) -> bool:
-            writer.run(SENT, message, at, entry_id)
-            return bool(writer.value(STATE, entry_id) == "sent")
 
         return self._engine.write(work)
 
