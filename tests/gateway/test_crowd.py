@@ -72,6 +72,36 @@ class TestSlots:
         await waiting
         assert slots.in_use == 2
 
+    async def test_a_function_is_called_with_its_slot_in_the_same_order(self) -> None:
+        slots, order = Slots(1), list[str]()
+        await slots.acquire()
+
+        def start(name: str, is_needed: bool = True) -> bool:
+            order.append(name)
+            return is_needed
+
+        slots.call_when_free("one", lambda: start("one", is_needed=False))
+        waiting = asyncio.create_task(slots.acquire())
+        await asyncio.sleep(0)
+        slots.call_when_free("two", lambda: start("two"))
+        slots.call_when_free("two", lambda: start("two again"))
+        assert slots.waiting == 3
+        slots.release()
+        await waiting
+        assert (order, slots.in_use) == (["one"], 1)
+        slots.release()
+        assert (order, slots.in_use, slots.waiting) == (["one", "two"], 1, 0)
+
+    async def test_throttled_slots_are_handed_out_in_part(self) -> None:
+        slots, started, is_throttled = Slots(8), list[int](), True
+        slots.is_throttled = lambda: is_throttled
+        for number in range(10):
+            slots.call_when_free(f"{number}", lambda number=number: started.append(number) is None)
+        assert started == [0, 1]
+        is_throttled = False
+        slots.hand_out()
+        assert started == list(range(8))
+
 
 class CountingPlatform(Platform):
     """A platform that records how many messages are being sent at the same time."""
@@ -125,6 +155,22 @@ async def test_a_chat_with_many_messages_does_not_hold_up_another() -> None:
         assert len(gateway.heard(ANN)) < 10
         await gateway.quiet()
         assert len(gateway.heard(ANN)) == 21
+
+
+async def test_waiting_chats_have_no_session_yet_and_are_resumed_by_the_next_process() -> None:
+    people = make_people(5)
+    gateway = LocalGateway(settings_of(**{**LIMITS, "turns_at_once": 1}, drain_seconds=0.0))
+    async with gateway:
+        await gateway.says(ANN, "hold first")
+        await gateway.holds("first")
+        await asyncio.gather(*(gateway.says(person, "hello") for person in people))
+        assert gateway.app.limits.describe()["turns"] == {"most": 1, "in_use": 1, "waiting": 5}
+        assert gateway.db.session_count() == 1
+        gateway.let_go("first")
+        await gateway.restart()
+        await gateway.until(lambda: all(gateway.heard(person) for person in people))
+        assert gateway.db.session_count() == 6
+        assert all(gateway.talk(person) == ["hello", "you said: hello"] for person in people)
 
 
 async def test_a_failing_platform_is_logged_once_and_once_when_it_works(

@@ -335,3 +335,14 @@ async def test_more_answers_at_once_than_allowed_are_refused_and_everything_else
         for path in ("/api/sessions", "/api/sessions/search?q=hello", "/v1/models"):
             async with asyncio.timeout(10):  # requests that need only the store do not wait for turns
                 assert (await bert.get(path)).status_code == 200
+
+
+async def test_answers_of_the_api_count_among_the_turns_of_the_gateway() -> None:
+    async with open_api_gateway(turns_at_once=1) as gateway, gateway.http() as client, _stream(client):
+        await gateway.agents.model.has_spoken.wait()
+        second = asyncio.create_task(ask(gateway, [user("hello")]))
+        while not gateway.app.limits.turns.waiting:
+            await asyncio.sleep(0.005)
+        assert gateway.agents.model.asked == ["forever"]
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)

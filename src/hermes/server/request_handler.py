@@ -295,7 +295,13 @@ class RequestHandler:
 
     def start_turn(self, locked: LockedConversation) -> Turn:
         """Start a turn in a locked conversation. The turn releases the conversation when it ends."""
-        turn = Turn(self._locks, locked, self.context.metrics, lambda: self.keys.is_revoked(locked.person))
+        turn = Turn(
+            self._locks,
+            locked,
+            self.context.metrics,
+            self.context.limits.turns,
+            lambda: self.keys.is_revoked(locked.person),
+        )
         self._turns.add(turn)
         turn.task.add_done_callback(lambda _: self._turns.discard(turn))
         return turn

@@ -22,6 +22,7 @@ from hermes.agent.events import (
     TextDelta,
     ThoughtDelta,
 )
+from hermes.agent.models.call_limit import Slots
 from hermes.conversation.spending_limit import LimitReached
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.reasoning import strip_reasoning
@@ -72,9 +73,12 @@ class Turn:
         locks: ConversationLocks,
         locked: LockedConversation,
         metrics: GatewayMetrics,
+        slots: Slots,
         is_revoked: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_revoked` returns whether the key was revoked since; the turn is then stopped."""
+        """`slots` limits the turns of the whole gateway. `is_revoked` returns whether the key was revoked
+        since; the turn is then stopped."""
+        self._slots = slots
         self.locked, self.answer, self._is_revoked = locked, Answer(), is_revoked
         self.answer.prompt_id = locked.repeated_message_id
         if locked.note is not None:
@@ -156,7 +160,7 @@ class Turn:
             yield event
         if not locked.is_answered:
             fields = {} if locked.mark is None else {"platform_message_id": locked.mark}
-            async with aclosing(locked.conversation.say(locked.content, **fields)) as events:
+            async with self._slots, aclosing(locked.conversation.say(locked.content, **fields)) as events:
                 async for event in events:
                     yield event
 
