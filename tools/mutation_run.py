@@ -1,14 +1,19 @@
 """Make a hundred small changes to the source, one at a time, and count how many of them make a test fail.
 
-    python -m tools.mutation_run [--tree FOLDER] [--mutants 100] [--folders store,recall,gateway] [--seed 19]
+    python -m tools.mutation_run --python PYTHON3.12 [--tree FOLDER] [--mutants 100] [--seed 19] [--map FILE]
 
 The program works on a temporary copy of the tree, and selects the same mutants every time. First all tests
-run once, to record which tests call which functions; `--map FILE` keeps the record for the next run. Then,
-for each mutant, the tests that call the changed function run, the fastest first, until one fails. A mutant
-that hangs counts as killed.
+run once, to record which tests call which functions; `--map FILE` keeps the record for the next run. This needs
+Python 3.12, where recording costs little. Then, for each mutant, the tests that call the changed function run, the
+fastest first, until one fails. A mutant that hangs counts as killed.
 
-To compare the tests of two trees with the same sources, run the program on both. The new tests must kill
-every mutant that the old tests kill.
+To compare the tests of two trees, change only what both contain, and keep the outcomes:
+
+    python -m tools.mutation_run --tree NEW --same-as OLD --outcomes new.json
+    python -m tools.mutation_run --tree OLD --same-as NEW --outcomes old.json --compare new.json
+
+The second run begins with the mutants that survive the new tests, and ends with a list of those that only the old tests
+kill: behaviour that is no longer tested. A run that was interrupted continues from its file of outcomes.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tools.mutation.call_map import CallMap
 from tools.mutation.mutants import Mutant, choose_mutants
 
 ROOT = Path(__file__).parents[1]
@@ -34,9 +40,19 @@ LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build"
 )
 
+LEFT_OUT_VARIABLES = frozenset({"CI", "HYPOTHESIS_PROFILE", "PYTHONDONTWRITEBYTECODE"})
+TEST_TIMEOUT = 60
+"""Seconds for one test. A test that hangs with a mutant has killed it."""
+START_RECORDER = """\
+from tools.mutation import recorder
+recorder.start({record!r}, {sources!r})
+"""
+"""The `sitecustomize.py` of all processes of the run that records calls."""
+
 Outcome = Literal["killed", "hung", "survived", "not called"]
-CallMap = dict[str, tuple[float, list[str]]]
-"""For each test that passes: its duration and the functions that it calls."""
+Outcomes = dict[str, Outcome]
+"""The outcome of each mutant, by its name."""
+KILLED: frozenset[Outcome] = frozenset({"killed", "hung"})
 
 
 @dataclass(frozen=True)
@@ -47,6 +63,27 @@ class Workplace:
     python: Path
     jobs: int
 
+    @property
+    def startup(self) -> Path:
+        """The folder of a `sitecustomize.py`, which every Python runs when it starts."""
+        return self.tree / ".startup"
+
+    def compile_sources(self) -> None:
+        """Compile the modules such that Python recognizes a changed source by its content. A mutant can have the size
+        and the time of the original."""
+        subprocess.run(
+            [
+                self.python,
+                "-m",
+                "compileall",
+                "-qq",
+                "--invalidation-mode",
+                "checked-hash",
+                self.tree / "src",
+            ],
+            check=True,
+        )
+
     def run_tests(self, *arguments: str, timeout: float | None = None, **environment: str) -> tuple[int, str]:
         """Run pytest and return (exit code, output). All processes that it started are ended.
 
@@ -56,25 +93,14 @@ class Workplace:
         started = subprocess.Popen(
             [
                 *(str(self.python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header"),
-                *(
-                    "-n",
-                    str(self.jobs),
-                    "--basetemp",
-                    str(self.tree / ".temporary"),
-                    "--hypothesis-seed",
-                    "0",
-                ),
+                *("-n", str(self.jobs if self.jobs > 1 else 0), "--timeout", str(TEST_TIMEOUT)),
+                *("--basetemp", str(self.tree / ".temporary"), "--hypothesis-seed", "0"),
                 *arguments,
             ],
             cwd=self.tree,
             env={
-                **{
-                    name: value
-                    for name, value in os.environ.items()
-                    if name not in {"CI", "HYPOTHESIS_PROFILE"}
-                },
-                "PYTHONPATH": os.pathsep.join((str(self.tree / "src"), str(self.tree))),
-                "PYTHONDONTWRITEBYTECODE": "1",
+                **{name: value for name, value in os.environ.items() if name not in LEFT_OUT_VARIABLES},
+                "PYTHONPATH": os.pathsep.join(map(str, (self.startup, self.tree / "src", self.tree))),
                 **environment,
             },
             stdout=subprocess.PIPE,
@@ -93,107 +119,140 @@ class Workplace:
 
 def learn_calls(workplace: Workplace, marker: str, tests: list[str]) -> CallMap:
     """Run the tests once without a mutant, and record the calls."""
-    with tempfile.TemporaryDirectory() as records:
-        _, output = workplace.run_tests(
-            *("-p", "tools.mutation.coverage_map", "-m", marker, *tests),
-            HERMES_MAP=records,
-            HERMES_MAP_SOURCES=str(workplace.tree / "src"),
+    with tempfile.TemporaryDirectory() as folder:
+        record, durations = Path(folder, "calls.txt"), Path(folder, "durations")
+        durations.mkdir()
+        workplace.startup.mkdir()
+        (workplace.startup / "sitecustomize.py").write_text(
+            START_RECORDER.format(record=str(record), sources=str(workplace.tree / "src")), encoding="utf-8"
         )
+        _, output = workplace.run_tests(
+            *("-p", "tools.mutation.coverage_map", "-m", marker, *tests), HERMES_DURATIONS=str(durations)
+        )
+        shutil.rmtree(workplace.startup)
         print(output.rstrip().rpartition("\n")[2], flush=True)
-        calls: CallMap = {}
-        for file in Path(records).iterdir():
-            calls |= json.loads(file.read_text(encoding="utf-8"))
-    if not calls:
-        raise SystemExit(f"no test passed:\n{output}")
-    return calls
-
-
-def list_tests(mutant: Mutant, calls: CallMap, seconds: float) -> list[str]:
-    """Return the tests that call the mutated function, the fastest first. The list ends when the tests take
-    `seconds` in total.
-
-    For a change outside of functions, return the tests that call any function of the module.
-    """
-    start = f"{mutant.file}:{mutant.function or ''}"
-    found = sorted(
-        (duration, test)
-        for test, (duration, functions) in calls.items()
-        if any(name == start or (mutant.function is None and name.startswith(start)) for name in functions)
-    )
-    chosen: list[str] = []
-    for duration, test in found:
-        seconds -= duration
-        if chosen and seconds < 0:
-            break
-        chosen.append(test)
-    return chosen
+        if not record.exists() or not any(durations.iterdir()):
+            raise SystemExit(f"no test passed:\n{output}")
+        return CallMap.collect(record, durations)
 
 
 def judge(mutant: Mutant, calls: CallMap, workplace: Workplace, seconds: float) -> tuple[Outcome, str]:
     """Put a mutant into the copy, run the tests that call it, and restore the file. Return the outcome and a
     detail, such as the test that killed the mutant."""
-    tests = list_tests(mutant, calls, seconds)
+    tests = calls.list_tests(mutant, seconds)
     if not tests:
         return "not called", ""
     path = workplace.tree / "src" / mutant.file
     source = path.read_bytes()
-    listing = workplace.tree / ".tests"
-    listing.write_text("\n".join(tests), encoding="utf-8")
     path.write_bytes(mutant.apply(source))
     try:
-        code, output = workplace.run_tests("-x", f"@{listing}", timeout=60 + 3 * seconds)
+        killer = find_killer(tests, workplace, seconds)
     except subprocess.TimeoutExpired:
         return "hung", ""
     finally:
         path.write_bytes(source)
-    if code == 0:
-        return "survived", f"{len(tests)} tests"
-    first = next((line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))), "")
-    return "killed", first.partition(" - ")[0]
+    return ("survived", f"{len(tests)} tests") if killer is None else ("killed", killer)
 
 
-def report(outcomes: list[tuple[Mutant, Outcome]]) -> str:
+def find_killer(tests: list[str], workplace: Workplace, seconds: float) -> str | None:
+    """Return the first test that fails, or None if all pass. A test that passes when it runs alone does not count:
+    on a loaded machine, some tests fail without a mutant."""
+    listing = workplace.tree / ".tests"
+    while tests:
+        listing.write_text("\n".join(tests), encoding="utf-8")
+        code, output = workplace.run_tests("-x", f"@{listing}", timeout=60 + 3 * seconds)
+        if code == 0:
+            return None
+        killer = read_failure(output)
+        if killer not in tests or workplace.run_tests(killer, timeout=60 + 3 * seconds)[0] != 0:
+            return killer
+        tests = tests[tests.index(killer) + 1 :]
+    return None
+
+
+def read_failure(output: str) -> str:
+    """Return the first test or file in the summary of pytest."""
+    for line in output.splitlines():
+        verdict, _, rest = line.partition(" ")
+        if verdict in {"FAILED", "ERROR"}:
+            return rest.partition(" - ")[0]
+    return ""
+
+
+def report(mutants: list[Mutant], outcomes: Outcomes) -> str:
     lines = []
-    folders = list(dict.fromkeys(mutant.folder for mutant, _ in outcomes))
-    for folder in folders:
-        counts = Counter(outcome for mutant, outcome in outcomes if mutant.folder == folder)
-        killed = counts["killed"] + counts["hung"]
+    for folder in dict.fromkeys(mutant.folder for mutant in mutants):
+        counts = Counter(outcomes[mutant.name] for mutant in mutants if mutant.folder == folder)
+        killed = sum(counts[outcome] for outcome in KILLED)
         detail = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
         lines.append(f"{folder}: {killed} of {counts.total()} killed ({detail})")
-    killed = sum(outcome in {"killed", "hung"} for _, outcome in outcomes)
-    return "\n".join((*lines, f"all: {killed} of {len(outcomes)} killed"))
+    killed = sum(outcomes[mutant.name] in KILLED for mutant in mutants)
+    return "\n".join((*lines, f"all: {killed} of {len(mutants)} killed"))
+
+
+def compare(mutants: list[Mutant], outcomes: Outcomes, others: Outcomes) -> str:
+    """Return how many mutants the tests of both trees kill, and which ones only the tests of one tree."""
+    ours, theirs = (
+        {name for name, outcome in some.items() if outcome in KILLED} for some in (outcomes, others)
+    )
+    compared = [mutant for mutant in mutants if mutant.name in others]
+    lines = [f"both: {len(ours & theirs)} of {len(compared)} killed"]
+    for title, names in (("only these tests", ours - theirs), ("only the other tests", theirs - ours)):
+        only = [mutant for mutant in compared if mutant.name in names]
+        lines.append(f"{title}: {len(only)} killed")
+        lines += (f"  {mutant.file}:{mutant.line}: {mutant.kind}: {mutant.text}" for mutant in only)
+    return "\n".join(lines)
+
+
+def read_outcomes(file: Path | None) -> Outcomes:
+    if file is None or not file.exists():
+        return {}
+    outcomes: Outcomes = json.loads(file.read_text(encoding="utf-8"))
+    return outcomes
 
 
 def main() -> None:
     options = read_options()
     sources = options.tree / "src"
-    mutants = choose_mutants(sources, options.folders.split(","), options.mutants, options.seed)
+    other_sources = options.same_as and options.same_as / "src"
+    mutants = choose_mutants(
+        sources, options.folders.split(","), options.mutants, options.seed, other_sources
+    )
     if options.list:
         for mutant in mutants:
             print(f"{mutant.file}:{mutant.line}: {mutant.kind}: {mutant.text}")
         return
+    outcomes, others = read_outcomes(options.outcomes), read_outcomes(options.compare)
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         tree = Path(folder, "tree")
         shutil.copytree(options.tree, tree, ignore=LEFT_OUT, symlinks=True)
         shutil.copytree(ROOT / "tools", tree / "tools", dirs_exist_ok=True, ignore=LEFT_OUT)
-        workplace = Workplace(
-            tree, (options.python or options.tree / ".venv/bin/python").absolute(), options.jobs
-        )
+        python = options.python or options.tree / ".venv/bin/python"
+        workplace = Workplace(tree, python.absolute(), options.jobs)
+        workplace.compile_sources()
         if options.map is not None and options.map.exists():
-            calls: CallMap = json.loads(options.map.read_text(encoding="utf-8"))
+            calls = CallMap.read(options.map)
         else:
             calls = learn_calls(workplace, options.marker, options.tests.split())
             if options.map is not None:
-                options.map.write_text(json.dumps(calls), encoding="utf-8")
-        print(f"{len(mutants)} mutants, {len(calls)} tests", flush=True)
-        outcomes: list[tuple[Mutant, Outcome]] = []
-        for mutant in mutants:
+                calls.write(options.map)
+        print(f"{len(mutants)} mutants, {len(calls.durations)} tests", flush=True)
+        # First what the other tests do not kill: only there can these tests show that behaviour was lost.
+        for mutant in sorted(mutants, key=lambda mutant: others.get(mutant.name) in KILLED):
+            if mutant.name in outcomes:
+                continue
             started = time.monotonic()
-            outcome, detail = judge(mutant, calls, workplace, options.seconds)
-            outcomes.append((mutant, outcome))
+            outcomes[mutant.name], detail = judge(mutant, calls, workplace, options.seconds)
             taken = f"{time.monotonic() - started:.0f} s"
-            print(f"{outcome}: {mutant.file}:{mutant.line}: {mutant.kind} ({taken}) {detail}", flush=True)
-    print(report(outcomes))
+            print(
+                f"{outcomes[mutant.name]}: {mutant.file}:{mutant.line}: {mutant.kind} ({taken}) {detail}",
+                flush=True,
+            )
+            if options.outcomes is not None:
+                options.outcomes.write_text(json.dumps(outcomes, indent=1), encoding="utf-8")
+    print(report(mutants, outcomes))
+    if others:
+        print(compare(mutants, outcomes, others))
 
 
 def read_options() -> argparse.Namespace:
@@ -202,7 +261,12 @@ def read_options() -> argparse.Namespace:
     )
     parser.add_argument("--tree", type=Path, default=ROOT, help="whose sources and tests (default: this one)")
     parser.add_argument(
-        "--python", type=Path, help="the interpreter with what the tests need (default: .venv of the tree)"
+        "--python",
+        type=Path,
+        help="Python 3.12 or newer with what the tests need (default: .venv of the tree)",
+    )
+    parser.add_argument(
+        "--same-as", type=Path, metavar="TREE", help="change only functions that are the same in this tree"
     )
     parser.add_argument("--mutants", type=int, default=100, help="how many mutants (default: 100)")
     parser.add_argument(
@@ -216,6 +280,12 @@ def read_options() -> argparse.Namespace:
         "--tests", default="", help="only tests in these folders or files, such as 'tests/store'"
     )
     parser.add_argument("--map", type=Path, help="keep what tests call in this file, and take it from there")
+    parser.add_argument(
+        "--outcomes", type=Path, help="keep the outcome of each mutant in this file, and continue from there"
+    )
+    parser.add_argument(
+        "--compare", type=Path, metavar="OUTCOMES", help="show which mutants only the tests of one tree kill"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="how many processes run tests (default: 2)")
     parser.add_argument(
         "--seconds", type=float, default=120, help="seconds of tests per mutant (default: 120)"
