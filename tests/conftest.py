@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 IN_CI = os.environ.get("CI", "").strip().lower() in {"1", "true", "yes"}
 NORMAL_UMASK = 0o022
+AUTHORITY = Path(__file__).with_name("authority.pem")
+"""The only authority that HTTP clients trust. To load those of the system takes 20 milliseconds per client."""
 MODEL_VARIABLES = (
     "HERMES_MODEL",
     "OPENAI_BASE_URL",
@@ -53,6 +56,13 @@ def pytest_configure(config: pytest.Config) -> None:
     temporary_folders.choose(config.getoption("tier"), config.getoption("basetemp"))
     if IN_CI:
         config.pluginmanager.register(SkipPolicy(Path(__file__).with_name("allowed_skips.txt")))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the number of processes for `-n auto`. Tests wait for about half of their time, so there are more
+    processes than processors."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return processors + (processors + 1) // 2
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -101,6 +111,16 @@ def tmp_path_factory(
     return memory_factory
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shared_ssl_context() -> Iterator[None]:
+    """Let the HTTP clients of this process that ignore `SSL_CERT_FILE` load the authorities of the system once."""
+    import httpcore2
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("httpcore2.default_ssl_context", cache(httpcore2.default_ssl_context))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the path of a home for this test. The folder does not exist yet.
@@ -113,6 +133,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     hermes_home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(person))
     monkeypatch.setenv("HERMES_HOME", str(hermes_home))
+    monkeypatch.setenv("SSL_CERT_FILE", str(AUTHORITY))
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name in list(os.environ):

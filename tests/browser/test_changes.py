@@ -66,7 +66,9 @@ async def test_what_is_meant_is_under_the_cursor_when_the_key_is_pressed(
         async with browsing(store=store) as screen:
             await screen.pilot.press("ctrl+d", "down", "ctrl+d", "up")
             await screen.wait_for(
-                lambda: (screen.names, screen.current) == (["hello from s1", "hello from s3"], "hello from s1")
+                lambda: (
+                    (screen.names, screen.current) == (["hello from s1", "hello from s3"], "hello from s1")
+                )
             )
             assert db.list_trash() == []
             Slow.may_go.set()

@@ -146,7 +146,7 @@ async def test_a_stranger_is_not_even_answered() -> None:
 
 
 async def test_who_is_no_owner_any_more_cannot_answer() -> None:
-    async with ApprovalGateway(settings_of()) as gateway:
+    async with ApprovalGateway(settings_of(drain_seconds=0.05)) as gateway:
         pairings = Pairings(gateway_folder())
         await gateway.asks(ANN, f"/pair {pairings.make_code('telegram', owner=True)}")
         name = name_in(await gateway.asked(ANN, "ls"))
