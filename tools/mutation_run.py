@@ -27,7 +27,8 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -41,6 +42,8 @@ LEFT_OUT = shutil.ignore_patterns(
 )
 
 LEFT_OUT_VARIABLES = frozenset({"CI", "HYPOTHESIS_PROFILE", "PYTHONDONTWRITEBYTECODE"})
+REPETITIONS = 3
+"""How often a test that killed a mutant must pass without the mutant."""
 TEST_TIMEOUT = 60
 """Seconds for one test. A test that hangs with a mutant has killed it."""
 START_RECORDER = """\
@@ -137,46 +140,51 @@ def learn_calls(workplace: Workplace, marker: str, tests: list[str]) -> CallMap:
 
 
 def judge(mutant: Mutant, calls: CallMap, workplace: Workplace, seconds: float) -> tuple[Outcome, str]:
-    """Put a mutant into the copy, run the tests that call it, and restore the file. Return the outcome and a
-    detail, such as the test that killed the mutant."""
-    tests = calls.list_tests(mutant, seconds)
-    if not tests:
-        return "not called", ""
+    """Run the tests that call a mutant. Return the outcome and a detail, such as the test that killed the mutant.
+
+    A test that does not fail again, or also fails without the mutant, depends on chance or on the load of the machine.
+    It is left out from then on.
+    """
+    while tests := calls.list_tests(mutant, seconds):
+        try:
+            with put_into(workplace, mutant):
+                killer = find_failure(workplace, tests, seconds)
+                fails_again = killer is not None and find_failure(workplace, [killer], seconds) is not None
+        except subprocess.TimeoutExpired:
+            return "hung", ""
+        if killer is None:
+            return "survived", f"{len(tests)} tests"
+        repeated = (find_failure(workplace, [killer], seconds) for _ in range(REPETITIONS))
+        if killer not in tests or (fails_again and not any(repeated)):
+            return "killed", killer
+        del calls.durations[killer]
+    return "not called", ""
+
+
+@contextmanager
+def put_into(workplace: Workplace, mutant: Mutant) -> Iterator[None]:
+    """Change the file of a mutant during the block."""
     path = workplace.tree / "src" / mutant.file
     source = path.read_bytes()
     path.write_bytes(mutant.apply(source))
     try:
-        killer = find_killer(tests, workplace, seconds)
-    except subprocess.TimeoutExpired:
-        return "hung", ""
+        yield
     finally:
         path.write_bytes(source)
-    return ("survived", f"{len(tests)} tests") if killer is None else ("killed", killer)
 
 
-def find_killer(tests: list[str], workplace: Workplace, seconds: float) -> str | None:
-    """Return the first test that fails, or None if all pass. A test that passes when it runs alone does not count:
-    on a loaded machine, some tests fail without a mutant."""
+def find_failure(workplace: Workplace, tests: list[str], seconds: float) -> str | None:
+    """Return the first test that fails, or the file that cannot be imported. None means that all tests pass."""
     listing = workplace.tree / ".tests"
-    while tests:
-        listing.write_text("\n".join(tests), encoding="utf-8")
-        code, output = workplace.run_tests("-x", f"@{listing}", timeout=60 + 3 * seconds)
-        if code == 0:
-            return None
-        killer = read_failure(output)
-        if killer not in tests or workplace.run_tests(killer, timeout=60 + 3 * seconds)[0] != 0:
-            return killer
-        tests = tests[tests.index(killer) + 1 :]
-    return None
-
-
-def read_failure(output: str) -> str:
-    """Return the first test or file in the summary of pytest."""
-    for line in output.splitlines():
+    listing.write_text("\n".join(tests), encoding="utf-8")
+    code, output = workplace.run_tests("-x", f"@{listing}", timeout=60 + 3 * seconds)
+    if code == 0:
+        return None
+    for line in output.rpartition("short test summary info")[2].splitlines():
         verdict, _, rest = line.partition(" ")
         if verdict in {"FAILED", "ERROR"}:
             return rest.partition(" - ")[0]
-    return ""
+    return "pytest"
 
 
 def report(mutants: list[Mutant], outcomes: Outcomes) -> str:
