@@ -3,6 +3,7 @@ skips."""
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -86,6 +87,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (chosen if tiers.is_in_tier(tier, get_markers(item)) else left_out).append(item)
     items[:] = chosen
     config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the modules and the collected tests from garbage collection: they stay until the process ends."""
+    gc.collect()
+    gc.freeze()
 
 
 def get_markers(item: pytest.Item) -> set[str]:

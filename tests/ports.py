@@ -12,6 +12,7 @@ import os
 import random
 import socket
 import tempfile
+from itertools import chain
 from pathlib import Path
 
 FIRST, LAST = 20_000, 29_999
@@ -25,7 +26,7 @@ def reserve_port() -> int:
     folder = Path(tempfile.gettempdir()) / f"hermes-test-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     first = random.SystemRandom().randint(FIRST, LAST)
-    for port in (*range(first, LAST + 1), *range(FIRST, first)):
+    for port in chain(range(first, LAST + 1), range(FIRST, first)):
         lock = os.open(folder / str(port), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
