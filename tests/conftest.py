@@ -3,11 +3,13 @@ skips."""
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 IN_CI = os.environ.get("CI", "").strip().lower() in {"1", "true", "yes"}
 NORMAL_UMASK = 0o022
+AUTHORITY = Path(__file__).with_name("authority.pem")
+"""The only authority that HTTP clients trust. To load those of the system takes 20 milliseconds per client."""
 MODEL_VARIABLES = (
     "HERMES_MODEL",
     "OPENAI_BASE_URL",
@@ -55,6 +59,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(SkipPolicy(Path(__file__).with_name("allowed_skips.txt")))
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the number of processes for `-n auto`. Tests wait for about half of their time, so there are more
+    processes than processors."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return processors + (processors + 1) // 2
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     if is_sqlite_only(item.path):
         item.add_marker("sqlite")
@@ -76,6 +87,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (chosen if tiers.is_in_tier(tier, get_markers(item)) else left_out).append(item)
     items[:] = chosen
     config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the modules and the collected tests from garbage collection: they stay until the process ends."""
+    gc.collect()
+    gc.freeze()
 
 
 def get_markers(item: pytest.Item) -> set[str]:
@@ -101,6 +118,16 @@ def tmp_path_factory(
     return memory_factory
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shared_ssl_context() -> Iterator[None]:
+    """Let the HTTP clients of this process that ignore `SSL_CERT_FILE` load the authorities of the system once."""
+    import httpcore2
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("httpcore2.default_ssl_context", cache(httpcore2.default_ssl_context))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the path of a home for this test. The folder does not exist yet.
@@ -113,6 +140,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     hermes_home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(person))
     monkeypatch.setenv("HERMES_HOME", str(hermes_home))
+    monkeypatch.setenv("SSL_CERT_FILE", str(AUTHORITY))
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name in list(os.environ):

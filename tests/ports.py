@@ -13,6 +13,7 @@ import os
 import random
 import socket
 import tempfile
+from itertools import chain
 from pathlib import Path
 
 FIRST, LAST = 20_000, 29_999
@@ -25,8 +26,8 @@ def reserve_port() -> int:
     """Return a free port on 127.0.0.1 that no other test uses while this process runs."""
     folder = Path(tempfile.gettempdir()) / f"hermes-test-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    candidates = random.SystemRandom().sample(range(FIRST, LAST + 1), LAST + 1 - FIRST)
-    for port in candidates:
+    first = random.SystemRandom().randint(FIRST, LAST)
+    for port in chain(range(first, LAST + 1), range(FIRST, first)):
         lock = os.open(folder / str(port), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -26,8 +26,9 @@ class Screen:
         self.app, self.pilot = app, pilot
 
     async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
-        await self.settle()
+        for key in keys:
+            await self.pilot.press(key)
+            await self.settle()
 
     async def type(self, text: str) -> None:
         """Type `text` at the end of the query, as fast as possible."""
@@ -76,6 +77,18 @@ class Screen:
 
 
 Browsing = Callable[..., AbstractAsyncContextManager[Screen]]
+
+
+@pytest.fixture(autouse=True)
+def no_idling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the pilot go on after a key as soon as the messages of the widgets are processed. By itself it waits
+    until the process hardly uses the processor, 40 milliseconds at least. `Screen.settle` waits for pending work."""
+
+    async def yield_once(*_: float) -> None:
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr("textual.app.wait_for_idle", yield_once)
+    monkeypatch.setattr("textual.pilot.wait_for_idle", yield_once)
 
 
 @pytest.fixture(autouse=True)

@@ -65,6 +65,11 @@ async def test_a_key_acts_on_the_row_under_the_cursor_at_that_time(
     with Slow() as store:
         async with browsing(store=store) as screen:
             await screen.pilot.press("ctrl+d", "down", "ctrl+d", "up")
+            await screen.wait_for(
+                lambda: (
+                    (screen.names, screen.current) == (["hello from s1", "hello from s3"], "hello from s1")
+                )
+            )
             assert db.list_trash() == []
             Slow.may_go.set()
             await screen.settle()

@@ -464,7 +464,7 @@ def list_generators() -> set[str]:
     return {
         generator.__qualname__
         for generator in gc.get_objects()
-        if isinstance(generator, AsyncGeneratorType)
+        if type(generator) is AsyncGeneratorType
         and generator.ag_code.co_filename.startswith(source)
         and generator.ag_frame is not None
         and generator.ag_frame.f_lasti > 0

@@ -708,6 +708,15 @@ class _Server(uvicorn.Server):
         delay."""
         await self.told_to_stop.wait()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close everything. The shutdown of uvicorn would wait for a tenth of a second."""
+        for server in self.servers:
+            server.close()
+        for listening in sockets or ():
+            listening.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Install no signal handlers, so that those of the test stay."""

@@ -48,6 +48,23 @@ async def test_a_shutdown_finishes_running_answers_and_starts_no_others() -> Non
         assert gateway.platform.is_closed
 
 
+async def test_a_chat_begins_nothing_more_while_another_is_answered() -> None:
+    async with LocalGateway() as gateway:
+        for source, name in ((ANN, "ann"), (BOB, "bob")):
+            await gateway.says(source, f"hold {name}")
+            await gateway.holds(name)
+        await gateway.says(ANN, "not begun")
+        session = gateway.session_of(ANN)
+        closing = asyncio.create_task(gateway.app.close())
+        await gateway.until(lambda: not gateway.platform.is_connected)
+        gateway.let_go("ann")
+        await gateway.until(lambda: gateway.db.leases.find_holder(session) is None)
+        assert [entry.event["text"] for entry in gateway.db.inbox.list_waiting()] == ["hold bob", "not begun"]
+        gateway.let_go("bob")
+        await closing
+        assert gateway.heard(ANN) == ["well, you said: hold ann"]
+
+
 async def test_a_shutdown_does_not_wait_for_ever() -> None:
     async with LocalGateway(settings_of(drain_seconds=0.05)) as gateway:
         await gateway.says(ANN, "hold on")

@@ -145,7 +145,7 @@ async def test_a_stranger_is_not_even_answered() -> None:
 
 
 async def test_a_former_owner_cannot_answer() -> None:
-    async with ApprovalGateway(settings_of()) as gateway:
+    async with ApprovalGateway(settings_of(drain_seconds=0.05)) as gateway:
         pairings = Pairings(gateway_folder())
         await gateway.asks(ANN, f"/pair {pairings.make_code('telegram', owner=True)}")
         name = name_in(await gateway.asked(ANN, "ls"))

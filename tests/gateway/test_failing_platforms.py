@@ -226,7 +226,7 @@ async def test_a_group_that_becomes_a_supergroup_keeps_its_conversation(
 async def test_an_album_that_arrives_in_several_polls_is_one_message(
     server: TelegramServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, webhook: bool
 ) -> None:
-    monkeypatch.setattr(albums, "PAUSE_S", 2.0)
+    monkeypatch.setattr(albums, "PAUSE_S", 1.0)
     alice, group, album = server.person("Alice"), server.group("Friends"), {"media_group_id": "77"}
     more = {}
     if webhook:

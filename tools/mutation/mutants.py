@@ -1,13 +1,17 @@
-"""Mutants: small changes to a source file. Each mutant is one change, which changes the behaviour of the
-program.
+"""Mutants: small changes to a source file, one at a time, each of which changes the behaviour of the program.
 
 Only the text of the changed node is replaced. The rest of the file does not change.
+
+Two versions of a tree have many functions in common. A mutant of such a function has the same name in both trees, even
+if the function moved to another file, so that the same mutants can be tried with the tests of both.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import random
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +27,8 @@ FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
-Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Scope = Function | ast.ClassDef
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,9 @@ class Mutant:
     """The bytes from `start` to `end` of the file are replaced by `text`."""
     end: int
     text: str
+    name: str
+    """The name of the mutant: the folder, the function, a digest of the function's code, and the number of the change
+    in the function. Outside of functions, the file takes the place of the function."""
 
     @property
     def folder(self) -> str:
@@ -57,18 +65,42 @@ def list_mutants(sources: Path, folder: str) -> list[Mutant]:
     ]
 
 
-def choose_mutants(sources: Path, folders: list[str], count: int, seed: int) -> list[Mutant]:
-    """Return `count` mutants. The folders get equal shares, and the mutants are of as many kinds as possible.
-    The result depends only on `seed` and the source."""
+def choose_mutants(
+    sources: Path, folders: list[str], count: int, seed: int, other: Path | None = None
+) -> list[Mutant]:
+    """Return `count` mutants, in equal shares from the folders and of as many kinds as possible. The result
+    depends only on `seed` and the source.
+
+    With `other`, only functions are changed that are the same in both source folders. The mutants have the same names
+    if the source folders are exchanged.
+    """
     chosen: list[Mutant] = []
     for number, folder in enumerate(folders):
         share = count // len(folders) + (number < count % len(folders))
-        chosen += _choose_share(list_mutants(sources, folder), share, random.Random(f"{seed} {folder}"))
+        mutants = list_mutants(sources, folder)
+        if other is not None:
+            mutants = _keep_common(mutants, list_mutants(other, folder))
+        chosen += _choose_share(mutants, share, random.Random(f"{seed} {folder}"))
     return chosen
 
 
+def _keep_common(mutants: list[Mutant], others: list[Mutant]) -> list[Mutant]:
+    """Return the mutants of functions that are in both lists, in the order of their names. Of a function that a
+    folder contains twice, nobody knows which is which."""
+    names, other_names = (Counter(mutant.name for mutant in some) for some in (mutants, others))
+    return sorted(
+        (
+            mutant
+            for mutant in mutants
+            if mutant.function is not None and names[mutant.name] == other_names[mutant.name] == 1
+        ),
+        key=lambda mutant: mutant.name,
+    )
+
+
 def _choose_share(mutants: list[Mutant], count: int, chance: random.Random) -> list[Mutant]:
-    """Choose `count` mutants. The kinds take turns, so that frequent kinds do not displace rare ones."""
+    """Choose `count` mutants. The kinds are taken in turn, so that frequent kinds do not displace the
+    others."""
     kinds: dict[str, list[Mutant]] = {}
     for mutant in mutants:
         kinds.setdefault(mutant.kind, []).append(mutant)
@@ -90,6 +122,7 @@ class _Finder:
             self._line_starts.append(self._line_starts[-1] + len(line) + 1)
         self._scopes: list[Scope] = []
         self._mutants: list[Mutant] = []
+        self._counts: Counter[str] = Counter()
 
     def find(self) -> list[Mutant]:
         self._visit(ast.parse(self._source))
@@ -135,20 +168,34 @@ class _Finder:
         text = ast.unparse(ast.fix_missing_locations(new))
         if isinstance(new, ast.expr):
             text = f"({text})"
-        self._mutants.append(Mutant(self._file, self._get_function(), node.lineno, kind, start, end, text))
+        function, place = self._get_place()
+        self._counts[place] += 1
+        name = f"{place} {self._counts[place]}"
+        self._mutants.append(Mutant(self._file, function, node.lineno, kind, start, end, text, name))
 
-    def _get_function(self) -> str | None:
+    def _get_place(self) -> tuple[str | None, str]:
         """Return the name of the outermost function that is being visited, prefixed with the classes that
-        contain it."""
+        contain it, and the start of the names of its mutants."""
+        folder = self._file.split("/")[1]
         for depth, scope in enumerate(self._scopes):
             if not isinstance(scope, ast.ClassDef):
-                return ".".join(outer.name for outer in self._scopes[: depth + 1])
-        return None
+                function = ".".join(outer.name for outer in self._scopes[: depth + 1])
+                return function, f"{folder} {function} {_digest(scope)}"
+        return None, f"{folder} {self._file}"
+
+
+def _digest(function: Function) -> str:
+    """Return a short digest of the code of a function. Its docstring, comments and layout do not matter."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    code = "".join(ast.dump(part) for part in (function.args, *function.decorator_list, *body))
+    return hashlib.sha256(code.encode()).hexdigest()[:8]
 
 
 def _list_children(node: ast.AST) -> list[ast.AST]:
-    """Return the child nodes that are executed. Annotations and blocks for type checkers are left out.
-    F-strings are left out too, because their parts have no reliable position before Python 3.12."""
+    """Return the child nodes that are executed: without annotations, checks for type checkers and f-strings.
+
+    Before Python 3.12, the parts of an f-string have no reliable position.
+    """
     match node:
         case ast.JoinedStr() | ast.arg():
             return []

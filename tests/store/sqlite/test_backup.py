@@ -515,6 +515,13 @@ print(conn.execute("SELECT count(*) + 1 FROM messages WHERE session_id = 'first 
 """
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse a restore soon. By default, it waits two seconds for other processes."""
+    monkeypatch.setattr("hermes.store.sqlite.upkeep.restore.WAIT_S", 0.2)
+
+
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("holder", [HOLDER, FOREIGN_HOLDER])
 def test_a_restore_is_refused_while_another_process_has_the_store(path: Path, holder: str) -> None:
     made = back_up(path).path
@@ -533,6 +540,7 @@ def test_a_restore_is_refused_while_another_process_has_the_store(path: Path, ho
     assert counts(path) == (3, 6)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_restore_is_refused_while_this_process_has_the_store(path: Path) -> None:
     from hermes_state import SessionDB
 

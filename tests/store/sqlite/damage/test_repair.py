@@ -39,6 +39,13 @@ time.sleep(60)
 """
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse a repair soon. By default, it waits three seconds for other processes."""
+    monkeypatch.setattr("hermes.store.sqlite.repair.repair.WAIT_S", 0.2)
+
+
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("damage", ["none", "page", "garbage", "gone"])
 def test_repair_is_refused_while_another_process_holds_the_store(store: Path, damage: str) -> None:
     page = pages_of(store, "messages")[2]
@@ -65,6 +72,7 @@ def test_repair_is_refused_while_another_process_holds_the_store(store: Path, da
         holder.communicate()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_repair_is_refused_while_this_process_holds_the_store(store: Path) -> None:
     with SessionDB(store) as db:
         with pytest.raises(errors.StoreBusy):
