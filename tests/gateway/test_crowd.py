@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,13 @@ class TestSlots:
     async def test_throttled_slots_are_handed_out_in_part(self) -> None:
         slots, started, is_throttled = Slots(8), list[int](), True
         slots.is_throttled = lambda: is_throttled
+
+        def start(number: int) -> bool:
+            started.append(number)
+            return True
+
         for number in range(10):
-            slots.call_when_free(f"{number}", lambda number=number: started.append(number) is None)
+            slots.call_when_free(f"{number}", partial(start, number))
         assert started == [0, 1]
         is_throttled = False
         slots.hand_out()
