@@ -1,0 +1,36 @@
+"""`hermes acp`: the agent for editors, over stdin and stdout (Agent Client Protocol)."""
+
+from __future__ import annotations
+
+import argparse
+from importlib.util import find_spec
+
+from hermes.cli.chat import add_transcripts
+from hermes.cli.command import Words, add_store_option, parse_text
+from hermes.cli.exit_codes import DONE, Refused
+from hermes.cli.store_access import get_store_path
+from hermes.config.extras import format_install
+
+MISSING = "support for editors is not installed; install it with: {}"
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    add_store_option(parser, serve)
+    parser.add_argument("-m", "--model", type=parse_text, metavar="NAME", help="the model that answers")
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    if find_spec("acp") is None:
+        raise Refused(MISSING.format(format_install("acp")))
+    import asyncio
+
+    from hermes.agent.factory import make_standard_components
+    from hermes.config.settings import read_settings
+    from hermes.db.session_db import SessionDB
+    from hermes.interop.acp import server, stdio
+
+    parts = add_transcripts(make_standard_components(surface_decides=True), arguments)
+    settings = server.read_agent_settings(parts, read_settings(), arguments.model)
+    with SessionDB(get_store_path(arguments), spool=True) as db:
+        asyncio.run(stdio.serve(db, settings))
+    return DONE
