@@ -167,7 +167,7 @@ async def test_the_mode_of_new_sessions_is_the_configured_one(home: Path, worksp
 async def test_mode_and_model_are_options(home: Path, workspace: Path, model_server: ModelServer) -> None:
     fallbacks = ["model:", "  fallbacks:", "    - model: large-model"]
     write_settings(home, [*NO_TITLES, *fallbacks])
-    model_server.will(says("large"))
+    model_server.will(says("large"), says("large again"))
     async with open_editor(workspace, **use_model(model_server)) as editor:
         new = await editor.connection.new_session(cwd=str(workspace), mcp_servers=[])
         session_id = new.session_id
@@ -195,6 +195,14 @@ async def test_mode_and_model_are_options(home: Path, workspace: Path, model_ser
         for option, value in (("model", "unknown"), ("colour", "red")):
             with pytest.raises(RequestError):
                 await editor.connection.set_config_option(option, session_id, value)
+    async with open_editor(workspace, **use_model(model_server)) as editor:
+        loaded = await editor.connection.load_session(
+            cwd=str(workspace), session_id=session_id, mcp_servers=[]
+        )
+        assert loaded is not None
+        assert read(loaded.config_options)["model"] == ("large-model", models)
+        await editor.ask(session_id, "and now?")
+        assert model_server.requests[-1].body["model"] == "large-model"
     with SessionDB() as db:
         row = db.get_session(session_id)
         assert row is not None
@@ -237,6 +245,29 @@ async def test_cancelling_keeps_the_text_so_far(workspace: Path, scripted: Model
     assert contents == ["a long question", "So far", "go on", "And on."]
 
 
+@pytest.mark.parametrize("ending", ["signal", "end of input"])
+async def test_when_the_editor_ends_the_text_so_far_is_kept_and_the_conversation_is_free(
+    workspace: Path, scripted: ModelServer, ending: str
+) -> None:
+    never = threading.Event()
+    scripted.will(Reply([chunk({"content": "So far"}), never]))
+    async with open_editor(workspace, **use_model(scripted)) as editor:
+        session_id = await editor.start()
+        asking = asyncio.create_task(editor.ask(session_id, "a long question"))
+        await editor.wait_until(lambda: editor.text)
+        if ending == "signal":
+            editor.process.terminate()
+        else:
+            assert editor.process.stdin is not None
+            editor.process.stdin.close()
+        assert await asyncio.wait_for(editor.process.wait(), 20) == 0
+        await asyncio.gather(asking, return_exceptions=True)
+    never.set()
+    with SessionDB() as db:
+        assert [row["content"] for row in db.get_messages(session_id)] == ["a long question", "So far"]
+        assert db.leases.find_holder(session_id) is None
+
+
 async def test_cancelling_ends_a_permission_request(workspace: Path) -> None:
     async with open_editor(workspace) as editor:
         editor.answer = NEVER
@@ -269,6 +300,7 @@ async def test_slash_commands_are_offered_and_run(workspace: Path) -> None:
         assert "**You**: write a.txt: one" in await run("/history")
         assert "Model: `offline`" in await run("/model")
         assert "start a new thread in the editor" in await run("/new")
+        assert "Nothing is running." in await run("/stop")
         assert "There is no `/frobnicate`" in await run("/frobnicate")
         editor.answer = "yes"
         assert "Took back “write a.txt: one”" in await run("/undo")

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from hermes.cli.chat import add_transcripts
 from hermes.cli.command import Words, add_store_option, parse_text
 from hermes.cli.exit_codes import DONE, Refused
+from hermes.cli.io.output import print_error
 from hermes.cli.store_access import get_store_path
 from hermes.config.extras import format_install
 
@@ -30,7 +31,10 @@ def serve(arguments: argparse.Namespace) -> int:
     from hermes.interop.acp import server, stdio
 
     parts = add_transcripts(make_standard_components(surface_decides=True), arguments)
-    settings = server.read_agent_settings(parts, read_settings(), arguments.model)
+    configured = read_settings()
+    if configured.warning:
+        print_error(configured.warning)
+    settings = server.read_agent_settings(parts, configured, arguments.model)
     with SessionDB(get_store_path(arguments), spool=True) as db:
         asyncio.run(stdio.serve(db, settings))
     return DONE

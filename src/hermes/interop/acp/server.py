@@ -63,6 +63,7 @@ from pydantic import BaseModel, ValidationError
 from hermes import __version__, errors
 from hermes.agent.components import ModelChoice
 from hermes.config.config_file import hide_secrets
+from hermes.config.redaction import redact_text
 from hermes.conversation.agents import AgentScope
 from hermes.conversation.conversation import Conversation
 from hermes.conversation.local_conversation import LocalAgentProvider
@@ -115,6 +116,8 @@ class AgentSettings(NamedTuple):
     parts: AgentComponents
     mode: str
     """The approval mode of new sessions."""
+    chosen_model: str | None
+    """The model from the command line, which answers in all sessions; None if there is none."""
     model: str | None
     """The model of new sessions; None if none is configured."""
     models: Sequence[str]
@@ -133,7 +136,7 @@ def read_agent_settings(parts: AgentComponents, settings: Settings, model: str |
         if fallback.base_url in (None, settings.model.base_url)
     ]
     names = filter(None, (default, settings.model.default, *others))
-    return AgentSettings(parts, settings.approvals.mode, default, list(dict.fromkeys(names)))
+    return AgentSettings(parts, settings.approvals.mode, model, default, list(dict.fromkeys(names)))
 
 
 class AcpServer:
@@ -277,6 +280,7 @@ class AcpServer:
             holder = await asyncio.to_thread(self._store.leases.find_holder, session_id)
             if holder is not None and holder.holder != (*identify_process(), SURFACE):
                 raise errors.LeaseHeld(f"session {session_id} is in use", holder)
+            await self._check_closed(session_id)
         await self._close(request.session_id)
         await asyncio.to_thread(self._store.trash_session, session_id)
         return DeleteSessionResponse()
@@ -309,7 +313,7 @@ class AcpServer:
 
     def _make_conversation(self, directory: Path) -> Conversation[SessionDB]:
         parts = self._settings.parts._replace(close=None)  # all sessions share them; the program closes them
-        models = ModelSelector(parts, ModelChoice(self._settings.model))
+        models = ModelSelector(parts, ModelChoice(self._settings.chosen_model))
         surface = Surface(name=SURFACE, end_reason=END_REASON, keeps_partial=True, make_id=make_session_id)
         scope = AgentScope("", ACP, True, can_ask=True, cwd=directory, is_owner=True)
         return Conversation(self._store, LocalAgentProvider(parts, models), scope, surface, models)
@@ -354,12 +358,14 @@ class AcpServer:
             except BaseException:
                 await conversation.close()
                 raise
-            model = row.get("model") or self._settings.model
+            model = self._settings.chosen_model or row.get("model") or self._settings.model
             return self._make_session(session_id, conversation, model, row.get("source") == ACP)
 
     async def _check_closed(self, tip: str) -> None:
         """Raise an error if the conversation is open here under another id."""
         root = await asyncio.to_thread(self._store.get_conversation_root, tip)
+        if root is None:
+            return
         for session in self._sessions.values():
             open_id = session.conversation.session_id
             if root == await asyncio.to_thread(self._store.get_conversation_root, open_id):
@@ -457,7 +463,13 @@ def _describe(problem: errors.HermesError) -> str:
 
 
 def _to_one_line(text: str) -> str:
-    return make_printable(hide_secrets(" ".join(text.split())), width_limit=500)
+    """Return an error message without line ends and secrets."""
+    line = " ".join(text.split())
+    try:
+        line = hide_secrets(line)
+    except (errors.HermesError, OSError):  # the settings cannot be read
+        line = redact_text(line)
+    return make_printable(line, width_limit=500)
 
 
 def _check_directory(cwd: str) -> Path:

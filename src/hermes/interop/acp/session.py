@@ -117,7 +117,6 @@ class EditorSession:
         content = read_prompt(blocks)
         call = parse_command(content) if has_only_text(blocks) else None
         self._prompting, self._cancelled = asyncio.current_task(), asyncio.Event()
-        self.conversation.expect(True)
         try:
             if call is None:
                 return await self._answer(content)
@@ -151,6 +150,9 @@ class EditorSession:
         return PromptResponse(stop_reason="end_turn")
 
     async def _answer(self, content: Any) -> PromptResponse:
+        if self._cancelled.is_set():
+            return PromptResponse(stop_reason="cancelled")
+        self.conversation.expect(True)  # from now on, the turn can be stopped
         if isinstance(content, list):
             model = (await self.conversation.prepare()).agent.model
             if not takes_pictures(model):
@@ -171,7 +173,7 @@ class EditorSession:
         await collect_answer(self.conversation.say(content), show, answer)
         if answer.failure is not None:
             self.is_lost = answer.lost_lease is not None
-            raise TurnFailed(answer.failure.why)
+            raise answer.lost_lease or TurnFailed(answer.failure.why)
         reason: StopReason = STOP_REASONS.get(normalize_reason(answer.reason) or "", "end_turn")
         return PromptResponse(
             stop_reason="cancelled" if answer.outcome == "stopped" else reason, usage=_sum_usage(answer)
@@ -214,7 +216,7 @@ class EditorSession:
     async def _decide(self, event: ApprovalAsked) -> None:
         """Answer an approval request: in the mode `auto` for the person if the request can be granted for the whole
         workspace, otherwise as the person decides."""
-        request, call = event.request, self._calls.get(event.call_id)
+        request, call = event.request, self._calls.find_waiting(event.call_id)
         if self.mode == AUTO and request.scopes:
             self.conversation.decide(event.number, ALLOW_ONCE)
             return
@@ -223,7 +225,12 @@ class EditorSession:
             self._client.ask_permission(self.id, described, list_options(request))
         )
         decision: Decision = DENY if chosen is None else read_option(chosen, request)
-        if decision.allowed:
+        if (
+            call is None
+        ):  # the question is not part of a call that the editor shows, so it ends with the answer
+            status: Literal["completed", "failed"] = "completed" if decision.allowed else "failed"
+            await self._send(update_tool_call(described.tool_call_id, status=status))
+        elif decision.allowed:
             await self._send(update_tool_call(described.tool_call_id, status="in_progress"))
         self.conversation.decide(event.number, decision)
 
@@ -256,7 +263,7 @@ class EditorSession:
         async for update in replay_conversation(
             conversation.store, conversation.session_id, conversation.cwd, self._calls, journal
         ):
-            await self._client.send_update(self.id, update)
+            await self._send(update)
 
     def announce(self, notice: str | None = None) -> None:
         """Send the commands, the title and a notice, after the response to the request that opened the session."""

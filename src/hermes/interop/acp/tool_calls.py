@@ -91,8 +91,11 @@ class ToolCalls:
         """Return the call and forget that it is running."""
         return self._running.pop(call_id, None) or Call(call_id, name, {})
 
-    def get(self, call_id: str) -> Call | None:
-        return self._running.get(call_id)
+    def find_waiting(self, call_id: str) -> Call | None:
+        """Return the call that waits for an approval; None if a subagent of the call waits, because the approval is
+        about an action of its own."""
+        call = self._running.get(call_id)
+        return None if call is None or call.name == DELEGATE else call
 
     def list_running(self, name: str) -> list[Call]:
         return [call for call in self._running.values() if call.name == name]
