@@ -26,6 +26,7 @@ from acp.schema import (
     ConfigOptionUpdate,
     CurrentModeUpdate,
     McpServerStdio,
+    ToolCallProgress,
     UsageUpdate,
 )
 
@@ -207,6 +208,29 @@ async def test_mode_and_model_are_options(home: Path, workspace: Path, model_ser
         row = db.get_session(session_id)
         assert row is not None
         assert row["model"] == "large-model"
+
+
+async def test_a_subagent_that_needs_a_permission_asks_in_the_session(
+    workspace: Path, scripted: ModelServer
+) -> None:
+    task = json.dumps({"goal": "write the notes", "tools": ["write_file"]})
+    notes = json.dumps({"path": "notes.txt", "content": "from the subagent"})
+    scripted.will(
+        calls(("call_1", "delegate_task", task)),
+        calls(("call_2", "write_file", notes)),
+        says("The notes are written."),
+        says("Done."),
+    )
+    async with open_editor(workspace, **use_model(scripted)) as editor:
+        assert await editor.ask(await editor.start(), "delegate it") == "end_turn"
+        ((asked, _),) = editor.asked
+        assert asked.tool_call_id == "approval-1"
+        assert "write the notes" in str(asked.content)
+        ended = {update.tool_call_id: update.status for update in editor.ended_calls}
+        assert ended == {"approval-1": "completed", "call_1": "completed"}
+        progress = [str(update.content) for update in editor.list_updates(ToolCallProgress) if update.content]
+        assert any("write the notes: running" in text for text in progress)
+    assert (workspace / "notes.txt").read_text() == "from the subagent"
 
 
 async def test_a_todo_list_is_a_plan(workspace: Path) -> None:

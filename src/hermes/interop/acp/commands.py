@@ -215,11 +215,20 @@ def _format_history(reply: replies.History) -> str:
     return _join([*first, *lines[-SHOWN:]])
 
 
+def _format_conversation(row: Row) -> str:
+    when = clock.format_relative(row["last_active"], clock.now())
+    return f"{_format_name(row)} · {when} · {_format_code(row['id'])}"
+
+
+def _format_list(listing: replies.ConversationList | replies.Ambiguous) -> str:
+    lines = [f"{number}. {_format_conversation(row)}" for number, row in enumerate(listing.rows, 1)]
+    return "\n".join(lines) or "There are no conversations yet."
+
+
 def _format_hits(hits: replies.SearchHits) -> str:
-    now, lines = clock.now(), [format_line(line) for line in wording.describe_search(hits)]
+    lines = [format_line(line) for line in wording.describe_search(hits)]
     for number, row in enumerate(hits.rows, 1):
-        when = clock.format_relative(row["last_active"], now)
-        lines.append(f"{number}. {_format_name(row)} · {when} · {_format_code(row['id'])}")
+        lines.append(f"{number}. {_format_conversation(row)}")
         lines.append(f"   {_format_snippet(row['snippet'])}")
     return "\n".join(lines)
 
@@ -276,6 +285,8 @@ _FORMATTERS: dict[type, Callable[[Any], str]] = {
     replies.Prompts: _format_prompts,
     replies.Resent: lambda reply: spell_controls(read_text(reply.content, "assistant")),
     replies.History: _format_history,
+    replies.ConversationList: _format_list,
+    replies.Ambiguous: _format_list,
     replies.SearchHits: _format_hits,
     replies.Status: _format_status,
     replies.Usage: _format_usage,
@@ -283,5 +294,5 @@ _FORMATTERS: dict[type, Callable[[Any], str]] = {
     replies.Memory: lambda reply: spell_controls(reply.text).strip() or wording.NOTHING_REMEMBERED,
     replies.Help: _format_help,
 }
-"""The formatters of the replies for which the texts of `wording` are not enough. Replies of commands that are not
-offered are missing."""
+"""The formatters of the replies for which the texts of `wording` are not enough. `run_command` handles `AskAgain` and
+`Compressing` itself. `Switched` is missing, because no command that is offered moves to another conversation."""
