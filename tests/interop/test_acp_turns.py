@@ -449,6 +449,16 @@ def test_stdout_has_only_the_protocol_and_a_broken_line_gets_an_error(workspace:
     assert done.stderr == ""
 
 
+def test_stdin_that_is_no_pipe_is_refused_in_one_line(tmp_path: Path) -> None:
+    requests = tmp_path / "requests.jsonl"
+    requests.write_text("{}")
+    with requests.open() as file:
+        done = subprocess.run(COMMAND, stdin=file, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("hermes: stdin and stdout must be pipes")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_without_the_sdk_the_command_says_how_to_install_it(tmp_path: Path) -> None:
     program = tmp_path / "without_sdk.py"
     program.write_text(WITHOUT_SDK)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from importlib.util import find_spec
 
 from hermes.cli.chat import add_transcripts
 from hermes.cli.command import Words, add_store_option, parse_text
-from hermes.cli.exit_codes import DONE, Refused
+from hermes.cli.exit_codes import DONE, INTERRUPTED, Refused
 from hermes.cli.io.output import print_error
 from hermes.cli.store_access import get_store_path
 from hermes.config.extras import format_install
@@ -23,6 +24,8 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 def serve(arguments: argparse.Namespace) -> int:
     if find_spec("acp") is None:
         raise Refused(MISSING.format(format_install("acp")))
+    if sys.stdin.isatty():
+        print_error("waiting for an editor on stdin (see docs/editors.md); Ctrl-C exits")
     import asyncio
 
     from hermes.agent.factory import make_standard_components
@@ -36,5 +39,5 @@ def serve(arguments: argparse.Namespace) -> int:
         print_error(configured.warning)
     settings = server.read_agent_settings(parts, configured, arguments.model)
     with SessionDB(get_store_path(arguments), spool=True) as db:
-        asyncio.run(stdio.serve(db, settings))
-    return DONE
+        is_interrupted = asyncio.run(stdio.serve(db, settings))
+    return INTERRUPTED if is_interrupted else DONE

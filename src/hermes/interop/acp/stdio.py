@@ -34,16 +34,22 @@ class NotAPipe(errors.HermesError):
     """Stdin or stdout is not connected to an editor."""
 
 
-async def serve(store: SessionDB, settings: AgentSettings) -> None:
-    """Answer the editor until it closes stdin or a signal ends the program."""
+async def serve(store: SessionDB, settings: AgentSettings) -> bool:
+    """Answer the editor until it closes stdin or a signal ends the program. Return whether Ctrl-C ended it."""
     _set_up_logs()
     transport = await _open_stdio()
     server = AcpServer(store, settings)
     connection = Connection(server.handle, transport, listening=False)
     server.connect(connection)
     loop, listening = asyncio.get_running_loop(), asyncio.create_task(connection.main_loop())
+    received: list[int] = []
+
+    def end(number: int) -> None:
+        received.append(number)
+        listening.cancel()
+
     for number in ENDINGS:
-        loop.add_signal_handler(number, listening.cancel)
+        loop.add_signal_handler(number, end, number)
     try:
         with suppress(asyncio.CancelledError):
             await listening
@@ -54,6 +60,7 @@ async def serve(store: SessionDB, settings: AgentSettings) -> None:
         await connection.close()
         if settings.parts.close is not None:
             await settings.parts.close()
+    return signal.SIGINT in received
 
 
 class StdioTransport:

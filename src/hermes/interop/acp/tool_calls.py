@@ -212,6 +212,8 @@ class EditTexts:
         self._journal, self._cwd, self._folder = journal, cwd, locate_folder(store)
         self._store, self._session_id = store, session_id
         self._edits: list[Edit] | None = None
+        self._before: dict[str, str | None] = {}
+        """The old texts that were read already, by the id of the edit. Many edits can have the same path."""
 
     def make_diff(self, call: Call) -> FileEditToolCallContent | None:
         """Return the diff of an edit; None for other calls."""
@@ -234,7 +236,8 @@ class EditTexts:
 
     def _apply(self, call: Call, edit: Edit) -> tuple[str | None, str] | None:
         """Return the old and the new text if the call made this edit. The digest of the new text proves it."""
-        assert self._journal is not None
+        if call.name == "write_file" and make_digest(_get_text(call, "content").encode()) != edit.after:
+            return None
         before = None if edit.before == NO_FILE else self._read_before(edit)
         if before is None and edit.before != NO_FILE:
             return None
@@ -245,12 +248,13 @@ class EditTexts:
         return None
 
     def _read_before(self, edit: Edit) -> str | None:
-        assert self._journal is not None
-        content = self._journal.read_before(self._folder, edit)
-        try:
-            return None if content is None else content.decode()
-        except UnicodeDecodeError:
-            return None
+        if edit.uid not in self._before:
+            content = None if self._journal is None else self._journal.read_before(self._folder, edit)
+            try:
+                self._before[edit.uid] = None if content is None else content.decode()
+            except UnicodeDecodeError:
+                self._before[edit.uid] = None
+        return self._before[edit.uid]
 
 
 def _list_results(call: Call, before: str | None) -> Iterator[str]:
