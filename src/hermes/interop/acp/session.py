@@ -171,13 +171,12 @@ class EditorSession:
                 await self._keep_config()
 
         await collect_answer(self.conversation.say(content), show, answer)
-        if answer.failure is not None:
-            self.is_lost = answer.lost_lease is not None
+        self.is_lost = answer.lost_lease is not None
+        is_cancelled = answer.outcome == "stopped" or self._cancelled.is_set()
+        if answer.failure is not None and (self.is_lost or not is_cancelled):
             raise answer.lost_lease or TurnFailed(answer.failure.why)
         reason: StopReason = STOP_REASONS.get(normalize_reason(answer.reason) or "", "end_turn")
-        return PromptResponse(
-            stop_reason="cancelled" if answer.outcome == "stopped" else reason, usage=_sum_usage(answer)
-        )
+        return PromptResponse(stop_reason="cancelled" if is_cancelled else reason, usage=_sum_usage(answer))
 
     async def _keep_config(self) -> None:
         """Store the directory and the endpoint of the model with a session that an editor began."""
