@@ -101,7 +101,6 @@ from tests.gateway.local_gateway import Brain, WithBrain, settings_of
 
 POINTS = {
     "hermes.store.chats.inbox.Inbox.accept",
-    "hermes.conversation.conversation.Conversation._begin_work",
     "hermes.agent.transcript.StoredRecord._append",
     "hermes.gateway.outbound.delivery.Delivery.post.<locals>.put",
 }

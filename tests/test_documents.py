@@ -19,7 +19,7 @@ from tools import diagrams
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "hermes"
-LARGER_FOLDERS = ("agent", ".", "agent/tools", "server", "store/sessions", "store/sqlite")
+LARGER_FOLDERS = ("agent", ".", "agent/tools", "cli", "server", "store/sessions", "store/sqlite")
 """Folders that may have up to eighteen modules instead of fifteen, because their modules belong together."""
 
 

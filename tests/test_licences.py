@@ -21,6 +21,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["
 TABLE: dict[str, Any] = tomllib.loads((ROOT / "tools" / "licences.toml").read_text())
 SOURCES = ROOT / "src" / "hermes"
 MODULES = {
+    "agent-client-protocol": "acp",
     "apsw-sqlite3mc": "apsw",
     "markdown-it-py": "markdown_it",
     "matrix-nio": "nio",

@@ -19,7 +19,7 @@ import httpx2
 from openai import AsyncOpenAI
 
 from hermes.agent.agent import Agent
-from hermes.agent.answer import Answer
+from hermes.agent.answer import Answer, StreamText
 from hermes.agent.components import AgentComponents, AgentInputs
 from hermes.agent.events import Event
 from hermes.agent.models.model import Piece, Request, Retrying, Text, Unreachable, Used
@@ -33,7 +33,6 @@ from hermes.gateway.ops.status_file import gateway_folder
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes.server.api import ApiServer
 from hermes.server.request_handler import SESSION
-from hermes.server.turns import StreamText
 from hermes_state import SessionDB
 from tests.chat.echo import PARTS, EchoModel, make_tools
 

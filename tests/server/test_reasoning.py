@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from hermes.agent.answer import Answer
+from hermes.agent.answer import RECAST, Answer
 from hermes.agent.events import Event, Recast, TextDelta
 from hermes.agent.models.finish_reasons import CUT_AT_LENGTH
-from hermes.server.turns import RECAST
 from tests.server.api_gateway import ask, assistant, open_api_gateway, stream_to_client, user
 
 ANSWER = "the List<String>\nof it"

@@ -31,6 +31,8 @@ after it."""
 INTERRUPTED = "interrupted"
 NO_TEXT = "there is no answer"
 NO_END = "the turn ended without an answer"
+AGAIN = "\n\n[the answer broke off here; it starts again]\n\n"
+RECAST = "\n\n[this was the model's reasoning; the answer follows]\n\n"
 
 Outcome = Literal["answered", "stopped", "failed"]
 
@@ -169,3 +171,25 @@ async def collect_answer(
                 await show(event)
             answer.add(event)
     return answer
+
+
+class StreamText:
+    """The text of an answer for a client that reads the stream. Text that was sent cannot be withdrawn."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._resumes_with = ""
+        """A line to send before the next text, or an empty string. The line says that the text sent so far is
+        not part of the answer."""
+
+    def render(self, event: Event) -> str:
+        """Return the text to send for an event. Call it before the event is added to the answer."""
+        match event:
+            case TextDelta(text) if text:
+                prefix, self._resumes_with = self._resumes_with or self._answer.separator, ""
+                return f"{prefix}{text}"
+            case Recast() | Discarded() if self._answer.partial or self._resumes_with:
+                self._resumes_with = RECAST if isinstance(event, Recast) else AGAIN
+            case _:
+                pass
+        return ""

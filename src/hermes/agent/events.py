@@ -77,6 +77,8 @@ class ApprovalAsked(NamedTuple):
 
     number: int
     request: ApprovalRequest
+    call_id: str = ""
+    """The tool call that waits. For an action of a subagent, this is the call that started the subagent."""
 
 
 class SubagentProgress(NamedTuple):

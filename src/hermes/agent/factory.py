@@ -50,8 +50,8 @@ FOR_EVERYBODY = (*SAVING, "session_search", "todo", "delegate_task")
 """
 
 
-def make_standard_components(*, is_job: bool = False) -> AgentComponents:
-    return StandardFactory(is_job=is_job).parts()
+def make_standard_components(*, is_job: bool = False, surface_decides: bool = False) -> AgentComponents:
+    return StandardFactory(is_job=is_job, surface_decides=surface_decides).parts()
 
 
 def list_inferior_models(settings: Settings) -> set[str]:
@@ -72,15 +72,18 @@ class StandardFactory:
         shared: bool = False,
         is_job: bool = False,
         has_quota: bool = False,
+        surface_decides: bool = False,
     ) -> None:
         """`home` is the folder for memory and skills, if it differs from the program's home.
 
         If `machine` is False, no tool can access the machine. `shared`: several people share a room.
         `is_job`: no person watches the run, so its commands have no network access unless a setting allows
         it. `has_quota`: the tasks that each person gives to subagents are counted.
+        `surface_decides`: tools ask in the mode `auto` as in the mode `ask`, because the surface has a mode for
+        each conversation and answers for the person.
         """
         self._home, self._machine, self._shared, self._is_job = home, machine, shared, is_job
-        self._has_quota = has_quota
+        self._has_quota, self._surface_decides = has_quota, surface_decides
         self._savers: dict[str, MemorySaver] = {}
         self._journals: dict[bool, EditJournal] = {}
         self._wish = ModelChoice()
@@ -256,6 +259,7 @@ class StandardFactory:
     def access(self) -> Access:
         """The access of tools to the machine. Creating it also prevents other processes from reading the
         memory of this process."""
+        from hermes.agent.approvals.policy import ASK, AUTO
         from hermes.agent.sandbox.child_environment import list_key_names
         from hermes.agent.sandbox.sandbox import make_unreadable
         from hermes.agent.tools.access import Access, AccessSettings
@@ -263,9 +267,10 @@ class StandardFactory:
 
         make_unreadable()
         sandbox, network = self.settings.sandbox, self.settings.sandbox.network
+        mode = self.settings.approvals.mode
         return Access(
             AccessSettings(
-                mode=self.settings.approvals.mode,
+                mode=ASK if self._surface_decides and mode == AUTO else mode,
                 network=not self._is_job if network is None else network,
                 readable=sandbox.readable,
                 writable=sandbox.writable,

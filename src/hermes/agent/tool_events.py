@@ -24,8 +24,8 @@ class ToolEvents:
         self._waiting.append(event)
         self._has_some.set()
 
-    async def approve(self, request: ApprovalRequest) -> Decision:
-        """Request an approval and wait for the decision."""
+    async def approve(self, request: ApprovalRequest, *, call_id: str = "") -> Decision:
+        """Request an approval for the tool call `call_id` and wait for the decision."""
         if not self._can_ask:
             self.report(Note(f"refused, because nobody can be asked for approval here: {request.subject}"))
             return UNANSWERABLE
@@ -35,7 +35,7 @@ class ToolEvents:
         number = self._approvals_asked
         decided: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self._undecided[number] = decided
-        self.report(ApprovalAsked(number, request))
+        self.report(ApprovalAsked(number, request, call_id))
         try:
             return await decided
         finally:

@@ -103,10 +103,12 @@ class StoredRecord:
         previous_id: str | None = None,
         choose_title: Callable[[], str | None] = lambda: None,
         keeps_partial: bool = False,
+        make_id: Callable[[], str] = new_session_id,
         **new: Any,
     ) -> None:
         """`session_id` is an existing session, or None for a new one. `new` contains further arguments of
-        `create_session`. `keeps_partial`: whether `keep_partial` stores anything.
+        `create_session`. `keeps_partial`: whether `keep_partial` stores anything. `make_id` makes the ids
+        of new sessions.
 
         A new session is linked to `previous_id`, the session that the person left. Its title is the result of
         `choose_title`. If the session is deleted during the conversation, `make_session` creates the session
@@ -114,7 +116,8 @@ class StoredRecord:
         """
         self.db = db
         self.lease: Lease | None = None
-        self._id = session_id or new_session_id()
+        self._make_id = make_id
+        self._id = session_id or make_id()
         self._exists = session_id is not None
         self._source, self._surface, self._new = source, surface, new
         self._make_session, self._choose_title = make_session, choose_title
@@ -228,7 +231,7 @@ class StoredRecord:
         self._config = None
         await self.close()
         if self._make_session is None:
-            self._id, self._exists = new_session_id(), False
+            self._id, self._exists = self._make_id(), False
             await self._create()
         else:
             self._id = await self._make_session()

@@ -14,6 +14,7 @@ import json
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext
+from functools import partial
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
@@ -96,7 +97,7 @@ class Turn:
         self._all_handled: asyncio.Future[None] | None = None
         """The turn waits for it."""
         self._tool_events = ToolEvents(self._stop, can_ask=can_ask)
-        self._context = context(self._tool_events.approve, self._stop)
+        self._make_context = context
         self._compressor = compressor
         self._most_steps = most_steps
         self._used: models.Used | None = None
@@ -369,19 +370,18 @@ class Turn:
 
     async def _run_one(self, call_id: str, name: str, arguments: dict[str, Any] | str) -> ToolEnded:
         began = monotonic()
-        output, failed = await self._run_tool(name, arguments)
+        output, failed = await self._run_tool(call_id, name, arguments)
         return ToolEnded(call_id, name, shorten_middle(output), failed, monotonic() - began)
 
-    async def _run_tool(self, name: str, arguments: dict[str, Any] | str) -> tuple[str, bool]:
+    async def _run_tool(self, call_id: str, name: str, arguments: dict[str, Any] | str) -> tuple[str, bool]:
         tool = self._tools.get(name)
         if tool is None:
             return f"error: there is no tool {name!r}; there are: {', '.join(self._tools)}", True
         if isinstance(arguments, str):
             return f"error: {arguments}", True
         try:
-            context = self._context._replace(
-                session_id=self._record.session_id, report=self._tool_events.report
-            )
+            context = self._make_context(partial(self._tool_events.approve, call_id=call_id), self._stop)
+            context = context._replace(session_id=self._record.session_id, report=self._tool_events.report)
             return await tool.run(arguments, context), False
         except (ToolFailed, HermesError) as problem:
             return f"error: {problem}", True

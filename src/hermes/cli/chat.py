@@ -294,11 +294,17 @@ def _make_parts(arguments: argparse.Namespace) -> AgentComponents:
         parts: AgentComponents = arguments.parts
         return parts
     from hermes.agent.factory import make_standard_components
-    from hermes.config.config_file import read_setting
     from hermes.session_kinds import classify_session
 
     is_job = classify_session(_get_source(arguments), child=False) == "job"
     parts = make_standard_components(is_job=is_job)._replace(platforms=_list_platforms)
+    return add_transcripts(parts, arguments)
+
+
+def add_transcripts(parts: AgentComponents, arguments: argparse.Namespace) -> AgentComponents:
+    """Let a conversation write its transcript file, if transcripts of all conversations are enabled."""
+    from hermes.config.config_file import read_setting
+
     if read_setting("sessions", "transcripts") != "all":
         return parts
     return parts._replace(transcribe=lambda db, session_id: _transcribe(arguments, db, session_id))

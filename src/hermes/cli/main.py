@@ -46,6 +46,9 @@ COMMANDS = {
         "connect the agent to chat platforms (the same as gateway run)",
         Access.PERSON,
     ),
+    "acp": Command(
+        "hermes.cli.acp", "serve an editor over stdin and stdout (Agent Client Protocol)", Access.CHANGES
+    ),
     "setup": Command("hermes.cli.setup", "choose and test the model that answers", Access.PERSON),
     "config": Command("hermes.cli.config", "show and change settings and keys", Access.READS),
     "memory": Command("hermes.cli.memory:define_memory", "read and edit the agent's memory", Access.READS),

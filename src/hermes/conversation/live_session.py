@@ -102,6 +102,7 @@ class LiveSession(Generic[StoreT]):
             previous_id=previous_id,
             choose_title=lambda: self.queued_title,
             keeps_partial=self.surface.keeps_partial,
+            make_id=self.surface.make_id,
             **new,
         )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from hermes.store.sessions.sessions import new_session_id
+
 
 class ChatRoute(NamedTuple):
     """The chat of a platform in which a conversation takes place. The store maps the chat to its session."""
@@ -38,6 +40,8 @@ class Surface(NamedTuple):
     make_session: Callable[[], Awaitable[str]] | None = None
     """Creates the session that replaces a deleted one. If it is None, the replacement is created like any new
     session."""
+    make_id: Callable[[], str] = new_session_id
+    """Makes the id of a new session."""
     route: ChatRoute | None = None
     """The chat in which the conversation takes place; None for surfaces without chats. With a chat, the store
     is a `ScopedStore`."""

@@ -10,14 +10,12 @@ from contextlib import aclosing, suppress
 from typing import Any, NamedTuple
 
 from hermes import clock, secrets
-from hermes.agent.answer import Answer, collect_answer
+from hermes.agent.answer import Answer, StreamText, collect_answer
 from hermes.agent.events import (
-    Discarded,
     Done,
     Event,
     Note,
     NotStored,
-    Recast,
     Stored,
     TextDelta,
     ThoughtDelta,
@@ -32,10 +30,8 @@ from hermes.server.conversations.locks import ConversationLocks, LockedConversat
 
 log = logging.getLogger(__name__)
 
-AGAIN = "\n\n[the answer broke off here; it starts again]\n\n"
 STOPPED = "the answer was stopped because the server is shutting down; the text so far is stored"
 STOPPED_BY_COMMAND = "the answer was stopped by /stop; the text so far is stored"
-RECAST = "\n\n[this was the model's reasoning; the answer follows]\n\n"
 
 
 class Piece(NamedTuple):
@@ -43,28 +39,6 @@ class Piece(NamedTuple):
 
     text: str
     is_reasoning: bool = False
-
-
-class StreamText:
-    """The text of an answer for a client that reads the stream. Text that was sent cannot be withdrawn."""
-
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-        self._resumes_with = ""
-        """A line to send before the next text, or an empty string. The line says that the text sent so far is
-        not part of the answer."""
-
-    def render(self, event: Event) -> str:
-        """Return the text to send for an event. Call it before the event is added to the answer."""
-        match event:
-            case TextDelta(text) if text:
-                prefix, self._resumes_with = self._resumes_with or self._answer.separator, ""
-                return f"{prefix}{text}"
-            case Recast() | Discarded() if self._answer.partial or self._resumes_with:
-                self._resumes_with = RECAST if isinstance(event, Recast) else AGAIN
-            case _:
-                pass
-        return ""
 
 
 class Turn:

@@ -1,0 +1,1 @@
+"""Tests of the protocols through which other programs use Hermes."""
