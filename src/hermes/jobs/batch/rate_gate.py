@@ -1,0 +1,159 @@
+"""The rate gate: if the provider refuses a request because there were too many, all workers wait.
+
+The gate closes for the time that the provider asks for (`Retry-After`), or for a pause that doubles each time. Then a
+single request tests whether the provider accepts requests again. Only if it does, the others follow. A refused
+request is repeated; it does not count as a failed attempt of its prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from time import monotonic
+from typing import NamedTuple, cast
+
+from hermes.agent.models.model import (
+    Model,
+    Piece,
+    ProviderBusy,
+    Request,
+    Retrying,
+    Unreachable,
+    takes_pictures,
+)
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+MOST_CLOSURES = 8
+"""After so many closures without an answer in between, the provider is considered unavailable."""
+
+
+class Ticket(NamedTuple):
+    """The right to make one request."""
+
+    closures: int
+    """The number of closures before the request."""
+    is_test: bool
+
+
+class RateGate:
+    def __init__(self, first_pause: float = FIRST_PAUSE_S) -> None:
+        self._first_pause = first_pause
+        self._opens_at = 0.0
+        self._closures = 0
+        self._is_limited = self._is_testing = False
+        self._changed = asyncio.Event()
+        self.refused = 0
+        """How many requests the provider refused."""
+        self.in_a_row = 0
+        """The number of closures since the last answer."""
+        self.on_close: Callable[[float], object] = lambda _seconds: None
+        """Called with the seconds by which a closure delays all requests."""
+
+    @property
+    def seconds_left(self) -> float:
+        """The seconds until requests are made again; 0 if the gate is open."""
+        return max(0.0, self._opens_at - monotonic())
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the provider refused requests for so long that waiting does not help."""
+        return self.in_a_row >= MOST_CLOSURES
+
+    async def enter(self) -> Ticket:
+        """Wait until a request may be made."""
+        while True:
+            if (pause := self._opens_at - monotonic()) > 0:
+                await asyncio.sleep(pause)
+            elif not self._is_limited:
+                return Ticket(self._closures, False)
+            elif not self._is_testing:
+                self._is_testing = True
+                return Ticket(self._closures, True)
+            else:
+                await self._changed.wait()
+
+    def succeed(self, ticket: Ticket) -> None:
+        """Report that the provider answers. An answer to a request from before the last closure proves nothing."""
+        if ticket.closures == self._closures:
+            self.in_a_row = 0
+            self._is_limited = False
+            self._signal()
+
+    def leave(self, ticket: Ticket) -> None:
+        """Return a ticket. If it was the test request and its result is unknown, another request tests."""
+        if ticket.is_test and ticket.closures == self._closures:
+            self._is_testing = False
+            self._signal()
+
+    def close(self, ticket: Ticket, seconds: float | None = None) -> float:
+        """Let all requests wait for `seconds`, or for the usual pause. Return the seconds until the gate opens.
+
+        Requests that were made at the same time are refused together. They close the gate once.
+        """
+        self.refused += 1
+        if ticket.closures == self._closures:
+            self._closures += 1
+            self.in_a_row += 1
+            self._is_limited, self._is_testing = True, False
+        if seconds is None:
+            usual = self._first_pause * 2.0 ** (self.in_a_row - 1) * random.uniform(0.75, 1.0)
+            seconds = min(usual, LONGEST_PAUSE_S) if ticket.closures == self._closures - 1 else 0.0
+        now = monotonic()
+        before, self._opens_at = max(self._opens_at, now), max(self._opens_at, now + seconds)
+        if self._opens_at > before:
+            self.on_close(self._opens_at - before)
+        self._signal()
+        return self._opens_at - now
+
+    def _signal(self) -> None:
+        """Let the waiting requests look at the gate again."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+class GatedModel:
+    """A model whose requests pass the gate. All prompts of a batch share it."""
+
+    def __init__(self, model: Model, gate: RateGate) -> None:
+        self._model, self._gate = model, gate
+        self.name, self.provider, self.base_url = model.name, model.provider, model.base_url
+
+    @property
+    def context_window(self) -> int:
+        return self._model.context_window
+
+    @property
+    def takes_pictures(self) -> bool:
+        return takes_pictures(self._model)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+        while True:
+            ticket, is_begun = await self._gate.enter(), False
+            try:
+                pieces = cast("AsyncGenerator[Piece, None]", self._model.stream(request))
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        if not is_begun and not isinstance(piece, Retrying):
+                            is_begun = True
+                            self._gate.succeed(ticket)
+                        yield piece
+                return
+            except Unreachable:
+                if not is_begun:
+                    self._gate.close(ticket)
+                raise
+            except ProviderBusy as problem:
+                if not problem.is_rate_limit and problem.retry_after is None:
+                    raise
+                pause = self._gate.close(ticket, problem.retry_after)
+                if self._gate.is_given_up:
+                    raise
+                refusal = problem
+            finally:
+                self._gate.leave(ticket)
+            yield Retrying(str(refusal), pause, refusal)
+
+    async def close(self) -> None:
+        await self._model.close()
