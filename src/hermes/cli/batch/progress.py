@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from hermes.jobs.batch.runner import Progress
 
 DRAW_EVERY_S, LINE_EVERY_S = 0.2, 10.0
+NARROWEST_BAR, WIDEST_BAR, TEXT_WIDTH = 8, 30, 72
+"""The width of the bar, and the width that its line needs besides the bar, in columns."""
 
 ReadProgress = Callable[[], "Progress"]
 
@@ -95,14 +97,15 @@ class BarView:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         self._console = Console(stderr=True, highlight=False)
+        # The line must not fill the terminal: the terminal shows `^C` behind it, which would wrap.
+        width = max(NARROWEST_BAR, min(WIDEST_BAR, self._console.width - TEXT_WIDTH))
         self._bar = Progress(
-            BarColumn(bar_width=None),
+            BarColumn(bar_width=width),
             MofNCompleteColumn(),
             TextColumn("{task.description}", markup=False),
             console=self._console,
             auto_refresh=False,
             transient=True,
-            expand=True,
         )
         self._task = self._bar.add_task("", total=None)
         self._drawing: asyncio.Task[None] | None = None

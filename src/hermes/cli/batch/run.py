@@ -88,10 +88,9 @@ def _parse_attempts(text: str) -> int:
 
 
 def _parse_up_to(text: str, most: int) -> int:
-    count = parse_row_count(text)
-    if count > most:
+    if not text.isdecimal() or not 1 <= int(text) <= most:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {most}, not {text!r}")
-    return count
+    return int(text)
 
 
 def _parse_amount(text: str) -> float:

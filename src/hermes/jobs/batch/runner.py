@@ -190,7 +190,9 @@ class BatchRunner:
             await asyncio.gather(syncing, return_exceptions=True)
             await queue.close()
             await asyncio.to_thread(self._state.sync)
-        return Summary(self.progress, self._reason, self._problem, self._retries, self._gate.refused)
+        progress = self.progress
+        reason = self._reason if progress.finished < progress.total else None
+        return Summary(progress, reason, self._problem, self._retries, self._gate.refused)
 
     async def _end_workers(self) -> None:
         """Wait for all workers. After an unexpected error in one of them, cancel the others and raise it."""
@@ -462,7 +464,7 @@ class BatchRunner:
 
 def find_answer(db: SessionDB, session_id: str) -> StoredAnswer | None:
     """Return what the store has of the session of a prompt; None if there is no such session."""
-    if db.get_session(session_id) is None:
+    if (session := db.get_session(session_id)) is None:
         return None
     tip = db.get_compression_tip(session_id)
     rows = db.get_context(tip)
@@ -472,5 +474,5 @@ def find_answer(db: SessionDB, session_id: str) -> StoredAnswer | None:
     is_cut_off = last.get("tool_calls") or last.get("finish_reason") in (INTERRUPTED, PARTIAL)
     if last["role"] == "assistant" and not is_cut_off:
         text = read_text(last["content"], "assistant")
-    seconds = max(0.0, last["timestamp"] - rows[0]["timestamp"])
+    seconds = max(0.0, (session["last_active"] or 0.0) - session["started_at"])
     return StoredAnswer(tip, True, text if text.strip() else None, seconds)
