@@ -112,7 +112,16 @@ def main() -> int:
     for size in map(int, arguments.sizes.split(",")):
         with tempfile.TemporaryDirectory(dir=arguments.work) as work:
             done = subprocess.run(
-                [sys.executable, __file__, "--measure", str(size), "--workers", str(arguments.workers), "--work", work],
+                [
+                    sys.executable,
+                    __file__,
+                    "--measure",
+                    str(size),
+                    "--workers",
+                    str(arguments.workers),
+                    "--work",
+                    work,
+                ],
                 env={**os.environ, "HERMES_HOME": f"{work}/home"},
                 cwd=work,
                 check=True,

@@ -15,6 +15,9 @@ from hermes.jobs.batch.launcher import RunRequest, execute_run, open_run
 from hermes.jobs.batch.runner import RunOptions, Summary
 from hermes_state import SessionDB
 from tests.agent.openai_server import Asked, ModelServer, Reply, says, usage
+from tests.cli.conftest import hermes
+
+__all__ = ["hermes"]
 
 MODEL = "gpt-4o-mini"
 """A model whose price is known: 0.15 and 0.60 dollars for a million tokens."""
@@ -69,12 +72,12 @@ def out(tmp_path: Path) -> Path:
 def run_batch(db: SessionDB, out: Path, tmp_path: Path) -> RunBatch:
     """Return a function that runs prompts and returns when the run is over."""
 
-    def run(*prompts: str | dict[str, Any], resumes: bool = False, retries: bool = False, **options: Any) -> Finished:
+    def run(
+        *prompts: str | dict[str, Any], resumes: bool = False, retries: bool = False, **options: Any
+    ) -> Finished:
         file = None if retries else write_prompts(tmp_path, *prompts)
         chosen = RunOptions(**options)
-        opened = open_run(
-            RunRequest(out, chosen, file, resumes=resumes, retries_failed=retries), db.db_path
-        )
+        opened = open_run(RunRequest(out, chosen, file, resumes=resumes, retries_failed=retries), db.db_path)
         with opened.state:
             summary, _ = asyncio.run(
                 execute_run(opened, db, chosen, on_begin=lambda _: None, on_result=lambda *_: None)

@@ -30,16 +30,19 @@ def test_a_line_of_jsonl_is_a_prompt(tmp_path: Path) -> None:
 
 
 def test_a_row_of_csv_is_a_prompt_and_further_columns_are_metadata(tmp_path: Path) -> None:
-    content = 'id,prompt,tools,topic\r\na,"Two\nlines",read_file terminal,x\r\nb,"One, line",none,\r\nc,No tools named,,y\r\n'
+    content = 'id,prompt,tools,topic\r\na,"Two\nlines",read_file terminal,x\r\nb,"One, line",none,\r\nc,Usual tools,,y\r\n'
     assert read(tmp_path, "p.csv", content) == [
         Prompt("a", "Two\nlines", None, ("read_file", "terminal"), {"topic": "x"}),
         Prompt("b", "One, line", None, (), {"topic": ""}),
-        Prompt("c", "No tools named", None, None, {"topic": "y"}),
+        Prompt("c", "Usual tools", None, None, {"topic": "y"}),
     ]
 
 
 def test_a_line_of_text_is_a_prompt(tmp_path: Path) -> None:
-    assert read(tmp_path, "p.txt", "\ufefffirst\n\n  second \n") == [Prompt("1", "first"), Prompt("2", "second")]
+    assert read(tmp_path, "p.txt", "\ufefffirst\n\n  second \n") == [
+        Prompt("1", "first"),
+        Prompt("2", "second"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +58,11 @@ def test_a_line_of_text_is_a_prompt(tmp_path: Path) -> None:
         ("p.jsonl", '{"prompt": "a", "tools": "terminal"}', "p.jsonl, line 1: `tools` must be a list"),
         ("p.jsonl", '{"prompt": "a", "tools": ["rm"]}', "p.jsonl, line 1: there is no tool 'rm'"),
         ("p.jsonl", '{"prompt": "a", "metadata": []}', "p.jsonl, line 1: `metadata` must be a JSON object"),
-        ("p.jsonl", '{"prompt": "a", "id": "2"}\n{"prompt": "b"}', "line 2: the id '2' is already used in line 1"),
+        (
+            "p.jsonl",
+            '{"prompt": "a", "id": "2"}\n{"prompt": "b"}',
+            "line 2: the id '2' is already used in line 1",
+        ),
         ("p.csv", "question\nwhy?\n", "p.csv, line 1: there is no column `prompt`"),
         ("p.csv", 'prompt,id\n"a\nb",1\nc,2,3\n', "p.csv, line 4: 3 values, but the file has 2 columns"),
         ("p.csv", 'prompt\n"open\n', "p.csv, line 2: not valid CSV"),

@@ -47,7 +47,11 @@ def test_each_prompt_is_a_session_that_lists_hide(
     for row in rows:
         session = db.get_session(row["session_id"])
         assert session is not None
-        assert (session["source"], session["kind"], session["end_reason"]) == ("batch", "job", "batch_complete")
+        assert (session["source"], session["kind"], session["end_reason"]) == (
+            "batch",
+            "job",
+            "batch_complete",
+        )
         assert [message["content"] for message in db.get_messages(row["session_id"])] == [
             row["prompt"],
             row["answer"],
@@ -55,8 +59,12 @@ def test_each_prompt_is_a_session_that_lists_hide(
     assert db.list_conversations().rows == []
 
 
-def test_a_prompt_can_have_its_own_system_prompt_and_tools(server: AnsweringServer, run_batch: RunBatch) -> None:
-    run_batch({"prompt": "a", "system": "Answer in French.", "tools": []}, {"prompt": "b", "tools": ["todo"]}, "c")
+def test_a_prompt_can_have_its_own_system_prompt_and_tools(
+    server: AnsweringServer, run_batch: RunBatch
+) -> None:
+    run_batch(
+        {"prompt": "a", "system": "Answer in French.", "tools": []}, {"prompt": "b", "tools": ["todo"]}, "c"
+    )
     sent = {asked.body["messages"][-1]["content"]: asked.body for asked in server.requests}
     assert sent["a"]["messages"][0] == {"role": "system", "content": "Answer in French."}
     assert "tools" not in sent["a"]
@@ -86,7 +94,12 @@ def test_an_action_that_needs_approval_is_refused_and_the_trajectory_says_so(
     assert response.startswith("<tool_response>\n")
     assert "nobody can be asked for approval" in response
     assert answer == "<think>\n</think>\nanswer to make a file"
-    assert (line["prompt_index"], line["completed"], line["partial"], line["api_calls"]) == (0, True, False, 2)
+    assert (line["prompt_index"], line["completed"], line["partial"], line["api_calls"]) == (
+        0,
+        True,
+        False,
+        2,
+    )
     assert line["metadata"]["level"] == 2
     assert line["tool_stats"]["terminal"] == {"count": 1, "success": 0, "failure": 1}
     assert line["tool_stats"]["read_file"] == {"count": 0, "success": 0, "failure": 0}
@@ -133,7 +146,7 @@ def test_a_failed_prompt_does_not_stop_the_others_and_can_be_tried_again(
     assert [message["role"] for message in db.get_messages(again[1]["session_id"])] == ["user", "assistant"]
     assert read_lines(out / "failed_trajectories.jsonl") == []
     assert summary.progress.failed == 0
-    with pytest.raises(RunRefused, match="no prompt of .* has failed"):
+    with pytest.raises(RunRefused, match=r"no prompt of .* has failed"):
         run_batch(retries=True)
 
 
@@ -161,9 +174,7 @@ def test_the_time_limit_is_for_each_attempt(server: AnsweringServer, run_batch: 
     assert (rows[0]["status"], rows[0]["attempts"], summary.retries) == ("done", 2, 1)
 
 
-def test_a_wrong_key_stops_the_run_and_fails_no_prompt(
-    server: AnsweringServer, run_batch: RunBatch
-) -> None:
+def test_a_wrong_key_stops_the_run_and_fails_no_prompt(server: AnsweringServer, run_batch: RunBatch) -> None:
     server.reply = lambda _prompt, _asked: refuses(401, "wrong key")
     summary, rows = run_batch("one", "two", "three", workers=1)
     assert (summary.reason, rows) == ("problem", [])

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hermes import clock, home
 from hermes.agent.tool import Tool, make_schema
 from hermes.atomic_files import write_new_file
-from hermes.export import jsonl, trajectory
+from hermes.export import jsonl
 from hermes.export.plan import plan_conversation
 from hermes.jobs.batch.prompt_agents import BatchAgents
 from hermes.jobs.batch.prompt_file import Prompt
 from hermes.jobs.batch.run_state import Result, RunRefused, RunState
+from hermes.jobs.batch.trajectory import make_turns
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -152,7 +153,7 @@ def make_trajectory(
     statistics = _count_calls(sessions, every_tool)
     return {
         "prompt_index": number - 1,
-        "conversations": trajectory.make_turns(sessions, [make_schema(tool) for tool in tools]),
+        "conversations": make_turns(sessions, [make_schema(tool) for tool in tools]),
         "metadata": {"id": prompt.id, "session_id": result.session_id, **(prompt.metadata or {})},
         "completed": result.status == "done",
         "partial": result.status != "done" and any(session["messages"] for session in sessions),

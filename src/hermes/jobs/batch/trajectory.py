@@ -3,7 +3,7 @@
 The speakers are `system`, `human`, `gpt` and `tool`. The system turn has the system prompt and the tools. A `gpt` turn
 begins with its reasoning in `<think>` tags, which are empty without reasoning. Its tool calls are JSON objects in
 `<tool_call>` tags. The results of the calls of one turn are one `tool` turn, with a `<tool_response>` for each.
-Rewound messages are left out. `jobs/batch` writes trajectories with further fields.
+Rewound messages are left out. `result_files` adds the other fields of a line.
 """
 
 from __future__ import annotations
