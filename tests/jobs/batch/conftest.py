@@ -28,8 +28,8 @@ COST = 0.00021
 class AnsweringServer(ModelServer):
     """Answers every prompt with `answer to PROMPT`, or with what `reply` returns for the prompt."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(port)
         self.reply: Callable[[str, Asked], Reply | None] = lambda _prompt, _asked: None
         self._counting = threading.Lock()
         self.asked: list[str] = []

@@ -30,7 +30,13 @@ def test_a_line_of_jsonl_is_a_prompt(tmp_path: Path) -> None:
 
 
 def test_a_row_of_csv_is_a_prompt_and_further_columns_are_metadata(tmp_path: Path) -> None:
-    content = 'id,prompt,tools,topic\r\na,"Two\nlines",read_file terminal,x\r\nb,"One, line",none,\r\nc,Usual tools,,y\r\n'
+    rows = (
+        "id,prompt,tools,topic",
+        'a,"Two\nlines",read_file terminal,x',
+        'b,"One, line",none,',
+        "c,Usual tools,,y",
+    )
+    content = "".join(f"{row}\r\n" for row in rows)
     assert read(tmp_path, "p.csv", content) == [
         Prompt("a", "Two\nlines", None, ("read_file", "terminal"), {"topic": "x"}),
         Prompt("b", "One, line", None, (), {"topic": ""}),

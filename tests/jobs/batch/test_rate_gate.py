@@ -110,15 +110,42 @@ def test_a_server_error_is_not_a_rate_limit() -> None:
     asyncio.run(story())
 
 
-def test_an_endpoint_that_cannot_be_reached_lets_the_others_wait() -> None:
+def test_an_endpoint_that_cannot_be_reached_is_tried_again_while_the_others_wait() -> None:
     async def story() -> None:
         provider, gate = Provider(Unreachable("no route")), RateGate(first_pause=0.3)
         model = GatedModel(provider, gate)
+        first, second = await asyncio.gather(ask(model), ask(model))
+        assert [type(piece) for piece in (*first[-1:], *second[-1:])] == [Finished, Finished]
+        assert provider.times[2] - provider.times[0] >= 0.2
+
+    asyncio.run(story())
+
+
+def test_a_request_that_alone_gets_no_connection_fails() -> None:
+    async def story() -> None:
+        provider, gate = Provider(*[Unreachable("no answer within 300 s")] * 3), RateGate(first_pause=0.01)
+        model = GatedModel(provider, gate)
+        asking = asyncio.create_task(ask(model))
+        while len(provider.times) < 3:
+            gate.in_a_row = 0  # others get answers
+            await asyncio.sleep(0.005)
+        gate.in_a_row = 0
         with pytest.raises(Unreachable):
-            await ask(model)
-        assert gate.seconds_left > 0.1
-        await ask(model)
-        assert provider.times[1] - provider.times[0] >= 0.2
+            await asking
+
+    asyncio.run(story())
+
+
+def test_when_the_provider_is_given_up_the_waiting_requests_fail_at_once() -> None:
+    async def story() -> None:
+        # the first closure is that of three requests at the same time, the others are those of test requests
+        problems = [*[busy(0.0)] * (3 + MOST_CLOSURES - 2), busy(60.0)]
+        provider, gate = Provider(*problems), RateGate()
+        model = GatedModel(provider, gate)
+        asked = await asyncio.wait_for(
+            asyncio.gather(*(ask(model) for _ in range(3)), return_exceptions=True), 5
+        )
+        assert all(isinstance(outcome, ProviderBusy) for outcome in asked), asked
 
     asyncio.run(story())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hermes.jobs.batch.run_state import RunRefused
 from hermes_state import SessionDB
 from tests.agent.openai_server import Asked, Reply, calls, refuses, says
 from tests.jobs.batch.conftest import COST, MODEL, AnsweringServer, RunBatch, read_lines
+from tests.ports import reserve_port
 
 
 def test_the_results_are_in_the_order_of_the_prompts(server: AnsweringServer, run_batch: RunBatch) -> None:
@@ -183,6 +185,21 @@ def test_a_wrong_key_stops_the_run_and_fails_no_prompt(server: AnsweringServer, 
     server.reply = lambda _prompt, _asked: None
     _, rows = run_batch("one", "two", "three", resumes=True)
     assert [row["status"] for row in rows] == ["done", "done", "done"]
+
+
+def test_an_endpoint_that_is_away_for_a_moment_fails_no_prompt(
+    server: AnsweringServer, run_batch: RunBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = reserve_port()
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+    late: list[AnsweringServer] = []
+    starting = threading.Timer(1.0, lambda: late.append(AnsweringServer(port)))
+    starting.start()
+    summary, rows = run_batch("one", "two", "three")
+    starting.join()
+    late[0].close()
+    assert [(row["status"], row["attempts"]) for row in rows] == [("done", 1)] * 3
+    assert summary.rate_limited >= 1
 
 
 def test_the_limit_is_the_first_prompts_and_can_be_raised(

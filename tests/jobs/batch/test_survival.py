@@ -165,7 +165,7 @@ def test_a_turn_that_was_cut_off_continues_after_its_last_stored_message(
     process = start(file, out, "--resume")
     process.communicate(timeout=60)
     (row,) = read_lines(out / "results.jsonl")
-    assert (row["answer"], row["attempts"]) == ("It is 4711.", 1)
+    assert (row["answer"], row["attempts"]) == ("It is 4711.", 2)
     assert len(server.asked) == 1
     assert [message["role"] for message in db.get_messages(row["session_id"])] == [
         *("user", "assistant", "tool", "assistant")

@@ -1,8 +1,9 @@
-"""The rate gate: if the provider refuses a request because there were too many, all workers wait.
+"""The rate gate: if the provider refuses a request because there were too many, or cannot be reached, all workers wait.
 
 The gate closes for the time that the provider asks for (`Retry-After`), or for a pause that doubles each time. Then a
 single request tests whether the provider accepts requests again. Only if it does, the others follow. A refused
-request is repeated; it does not count as a failed attempt of its prompt.
+request is repeated; it does not count as a failed attempt of its prompt. If the provider answers nobody for
+`MOST_CLOSURES` closures, all requests fail.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from time import monotonic
 from typing import NamedTuple, cast
 
@@ -27,6 +28,9 @@ from hermes.agent.models.model import (
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 MOST_CLOSURES = 8
 """After so many closures without an answer in between, the provider is considered unavailable."""
+MOST_UNREACHABLE = 3
+"""A request for which the provider could not be reached so often fails, if the provider answered others meanwhile."""
+GIVEN_UP = "the provider does not answer"
 
 
 class Ticket(NamedTuple):
@@ -62,10 +66,14 @@ class RateGate:
         return self.in_a_row >= MOST_CLOSURES
 
     async def enter(self) -> Ticket:
-        """Wait until a request may be made."""
+        """Wait until a request may be made. Raise `ProviderBusy` if the provider is given up."""
         while True:
+            if self.is_given_up:
+                raise ProviderBusy(GIVEN_UP)
             if (pause := self._opens_at - monotonic()) > 0:
-                await asyncio.sleep(pause)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._changed.wait()
             elif not self._is_limited:
                 return Ticket(self._closures, False)
             elif not self._is_testing:
@@ -129,8 +137,10 @@ class GatedModel:
         return takes_pictures(self._model)
 
     async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+        unreachable = 0
         while True:
             ticket, is_begun = await self._gate.enter(), False
+            problem: ProviderBusy | Unreachable
             try:
                 pieces = cast("AsyncGenerator[Piece, None]", self._model.stream(request))
                 async with aclosing(pieces):
@@ -140,20 +150,22 @@ class GatedModel:
                             self._gate.succeed(ticket)
                         yield piece
                 return
-            except Unreachable:
-                if not is_begun:
-                    self._gate.close(ticket)
-                raise
-            except ProviderBusy as problem:
-                if not problem.is_rate_limit and problem.retry_after is None:
+            except Unreachable as lost:
+                if is_begun:
                     raise
-                pause = self._gate.close(ticket, problem.retry_after)
-                if self._gate.is_given_up:
+                problem, unreachable = lost, unreachable + 1
+                pause = self._gate.close(ticket)
+                if unreachable >= MOST_UNREACHABLE and self._gate.in_a_row < unreachable:
                     raise
-                refusal = problem
+            except ProviderBusy as busy:
+                if not busy.is_rate_limit and busy.retry_after is None:
+                    raise
+                problem, pause = busy, self._gate.close(ticket, busy.retry_after)
             finally:
                 self._gate.leave(ticket)
-            yield Retrying(str(refusal), pause, refusal)
+            if self._gate.is_given_up:
+                raise problem
+            yield Retrying(str(problem), pause, problem)
 
     async def close(self) -> None:
         await self._model.close()

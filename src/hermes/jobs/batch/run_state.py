@@ -186,6 +186,7 @@ class RunState:
         self._states = bytearray(self.info.total + 1)
         self._counts = [self.info.total, 0, 0, 0]
         self._attempts = array("L", [0]) * (self.info.total + 1)
+        self._failures = array("L", [0]) * (self.info.total + 1)
         self._results = array("q", [NOWHERE]) * (self.info.total + 1)
         """The position of the last result of each prompt in the journal."""
         self.cost_usd = 0.0
@@ -236,7 +237,9 @@ class RunState:
                 self._attempts[number] += 1
             case "requeued":
                 self._set(number, QUEUED)
-                self._attempts[number] = 0
+                self._attempts[number] = self._failures[number] = 0
+            case "attempt_failed":
+                self._failures[number] += 1
             case "finished" if entry.result is not None:
                 self._set(number, DONE if entry.result.status == "done" else FAILED)
                 before = self.read_result(number)
@@ -266,6 +269,10 @@ class RunState:
     def get_attempts(self, number: int) -> int:
         """Return how often the prompt was started since it was queued."""
         return self._attempts[number]
+
+    def get_failures(self, number: int) -> int:
+        """Return how many attempts failed since the prompt was queued. An attempt that was cut off has not failed."""
+        return self._failures[number]
 
     def is_finished(self, number: int) -> bool:
         return self._states[number] in (DONE, FAILED)

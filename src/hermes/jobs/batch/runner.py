@@ -4,12 +4,14 @@ The session of a prompt has a fixed id. Its messages are stored before anything 
 looks for the session of each unfinished prompt first: an answer that is stored is not requested again, and a turn
 that was cut off is continued after its last stored message.
 
-    rate limit (429, Retry-After)    all workers wait, see `rate_gate`; not an attempt
+    rate limit (429, Retry-After),   all workers wait, see `rate_gate`; not a failed attempt
+    endpoint not reachable
     server error, lost connection,   the prompt is tried again with backoff, at most `attempts` times
     timeout, empty answer
     refused request, too long        the prompt fails at once
     wrong key, no credit, no such    the run stops; the prompt stays queued, because all others would fail, too
-    model, store not writable
+    model, provider given up,
+    store not writable
 """
 
 from __future__ import annotations
@@ -168,6 +170,7 @@ class BatchRunner:
         self._ends: deque[float] = deque(maxlen=RECENT)
         self._began = monotonic()
         self._retries = 0
+        self._stopped = asyncio.Event()
         self._reason: StopReason | None = None
         self._problem: str | None = None
         self._has_price = agents.compute_price(Used(1, 1)) is not None
@@ -218,6 +221,7 @@ class BatchRunner:
     def _stop_run(self, reason: StopReason, problem: str | None = None) -> None:
         if self._reason is None or reason == "interrupted":
             self._reason, self._problem = reason, problem
+        self._stopped.set()
 
     @property
     def progress(self) -> Progress:
@@ -321,7 +325,7 @@ class BatchRunner:
         conversation = self._make_conversation(prompt)
         is_over = False
         try:
-            answer, error, attempts = await self._try(conversation, number, prompt, found)
+            answer, error = await self._try(conversation, number, prompt, found)
             is_over = True
         except errors.StoreError as problem:
             raise _StopRun(f"the store cannot be written: {problem}") from problem
@@ -332,6 +336,7 @@ class BatchRunner:
                 await conversation.close(0.0)
         used = await call_store_early(self._read_usage, session_id)
         status: Literal["done", "failed"] = "done" if error is None else "failed"
+        attempts = max(1, self._state.get_attempts(number))
         result = Result(status, session_id, answer, error, attempts, *used, monotonic() - began)
         return self._finish(number, prompt, result)
 
@@ -369,30 +374,30 @@ class BatchRunner:
         number: int,
         prompt: Prompt,
         found: StoredAnswer,
-    ) -> tuple[str | None, str | None, int]:
-        """Ask until there is an answer or no attempt is left. Return the answer, the error and the number of
-        attempts."""
+    ) -> tuple[str | None, str | None]:
+        """Ask until there is an answer or no attempt is left. Return the answer and the error."""
         try:
             await conversation.enter(found.session_id)
         except errors.LeaseHeld as problem:
-            return None, str(problem), 1
-        attempt, has_prompt = 0, found.has_prompt
+            return None, str(problem)
+        has_prompt = found.has_prompt
         while True:
-            attempt += 1
             self._state.start(number)
             try:
-                content = None if has_prompt else prompt.prompt
-                answer = await self._ask(conversation, number, content)
-                return answer.text, None, attempt
+                answer = await self._ask(conversation, number, None if has_prompt else prompt.prompt)
+                return answer.text, None
             except _AttemptFailed as failure:
                 self._state.record_failed_attempt(number, str(failure))
-                if failure.is_final or attempt >= self._options.attempts:
-                    return None, str(failure), attempt
+                failures = self._state.get_failures(number)
+                if failure.is_final or failures >= self._options.attempts:
+                    return None, str(failure)
             self._retries += 1
             has_prompt = has_prompt or await call_store_early(self._has_messages, found.session_id)
-            pause = min(self._first_pause * 2.0 ** (attempt - 1), LONGEST_PAUSE_S)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            if self._reason is not None:
+            pause = min(self._first_pause * 2.0 ** (failures - 1), LONGEST_PAUSE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):
+                    await self._stopped.wait()
+            if self._stopped.is_set():
                 raise _StopRun("the run was stopped")
 
     async def _ask(self, conversation: Conversation[SessionDB], number: int, content: str | None) -> Answer:
@@ -415,6 +420,8 @@ class BatchRunner:
                 self._running[number] = deadline
                 answer = await collect_answer(conversation.say(content), follow)
         except TimeoutError:
+            if not deadline.expired():
+                raise
             raise _AttemptFailed(f"no answer within {self._options.timeout_s:g} s") from None
         except errors.HermesError as problem:
             raise self._judge(problem) from problem
@@ -433,7 +440,7 @@ class BatchRunner:
         if isinstance(problem, STOPS_RUN):
             return _StopRun(str(problem))
         if isinstance(problem, ProviderBusy | Unreachable) and self._gate.is_given_up:
-            return _StopRun(f"the provider has refused every request for a while: {problem}")
+            return _StopRun(f"the provider answered no request for a while: {problem}")
         if isinstance(problem, HOPELESS):
             return _AttemptFailed(str(problem), is_final=True)
         if isinstance(problem, errors.StoreError):
