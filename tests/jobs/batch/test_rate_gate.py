@@ -150,6 +150,21 @@ def test_when_the_provider_is_given_up_the_waiting_requests_fail_at_once() -> No
     asyncio.run(story())
 
 
+def test_when_the_run_stops_no_request_waits_any_more() -> None:
+    async def story() -> None:
+        provider, gate = Provider(busy(60.0)), RateGate()
+        model = GatedModel(provider, gate)
+        asking = [asyncio.create_task(ask(model))]
+        await asyncio.sleep(0.1)
+        asking.append(asyncio.create_task(ask(model)))  # waits at the closed gate
+        await asyncio.sleep(0.01)
+        gate.stop()
+        outcomes = await asyncio.wait_for(asyncio.gather(*asking, return_exceptions=True), 5)
+        assert all(isinstance(outcome, ProviderBusy) for outcome in outcomes), outcomes
+
+    asyncio.run(story())
+
+
 def test_a_cancelled_test_request_is_replaced_by_another() -> None:
     async def story() -> None:
         provider, gate = Provider(busy(0.1)), RateGate()

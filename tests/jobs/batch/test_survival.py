@@ -16,7 +16,7 @@ import pytest
 
 from hermes.jobs.batch.run_state import RunRefused, RunState
 from hermes_state import SessionDB
-from tests.agent.openai_server import Asked, Reply, calls, says
+from tests.agent.openai_server import Asked, Reply, calls, refuses, says
 from tests.jobs.batch.conftest import USED, AnsweringServer, RunBatch, read_lines, write_prompts
 from tests.terminal import until
 
@@ -194,6 +194,21 @@ def test_ctrl_c_finishes_what_runs_and_says_how_to_continue(
     assert f"continue with: hermes batch run {file} --out {out} --resume" in problems
     assert [row["prompt"] for row in read_lines(out / "results.jsonl")] == ["q0", "q1"]
     assert len(read_lines(out / "trajectories.jsonl")) == 2
+
+
+def test_ctrl_c_does_not_wait_for_prompts_that_wait_for_the_provider(
+    server: AnsweringServer, out: Path, tmp_path: Path
+) -> None:
+    server.reply = lambda _prompt, _asked: refuses(429, "slow down", {"Retry-After": "100"})
+    process = start(write_prompts(tmp_path, "one", "two"), out)
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert line.startswith("hermes: all workers wait: ")
+    assert "slow down" in line
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert output.startswith("0 done, 2 left, ")
 
 
 def test_ctrl_c_twice_stops_what_runs_and_the_next_run_continues_it(

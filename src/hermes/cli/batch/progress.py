@@ -52,7 +52,7 @@ def describe_progress(progress: Progress) -> str:
     parts = [f"{progress.failed:,} failed"] if progress.failed else []
     parts += [f"{progress.per_second:.1f}/s", format_cost(progress.cost_usd)]
     if progress.waits_s >= 1:
-        parts.append(f"rate limit: waiting {format_duration(progress.waits_s)}")
+        parts.append(f"waiting {format_duration(progress.waits_s)} for the provider")
     if progress.is_stopping:
         parts.append(f"finishing {progress.running}")
     elif progress.seconds_left is not None:

@@ -175,9 +175,18 @@ async def _execute(opened: OpenedRun, db: SessionDB, options: RunOptions) -> tup
             name = make_printable(prompt.id, width_limit=60)
             view.print_line(f"{name} failed: {make_printable(result.error, width_limit=LONGEST_ERROR)}")
 
+    def show_wait(problem: str) -> None:
+        view.print_line(f"all workers wait: {make_printable(problem, width_limit=LONGEST_ERROR)}")
+
     try:
         return await execute_run(
-            opened, db, options, on_begin=begin, on_result=show_failure, on_writing=view.show_writing
+            opened,
+            db,
+            options,
+            on_begin=begin,
+            on_result=show_failure,
+            on_wait=show_wait,
+            on_writing=view.show_writing,
         )
     finally:
         await view.close()
@@ -210,7 +219,7 @@ def _report(
                 "error": summary.problem,
                 "cost_usd": progress.cost_usd,
                 "retries": summary.retries,
-                "rate_limited": summary.rate_limited,
+                "refused": summary.refused,
                 "continue": command if left else None,
             }
         )
@@ -218,7 +227,7 @@ def _report(
         counts = [f"{progress.done:,} done", *([f"{progress.failed:,} failed"] if progress.failed else [])]
         counts += [f"{left:,} left"] if left else []
         counts += [f"{summary.retries:,} retried"] if summary.retries else []
-        counts += [f"{summary.rate_limited:,} refused by the rate limit"] if summary.rate_limited else []
+        counts += [f"{format_count(summary.refused, 'request')} refused"] if summary.refused else []
         counts += [format_cost(progress.cost_usd)]
         print_lines([", ".join(counts), f"results: {make_printable(str(request.folder / RESULTS))}"])
     if written.missing:

@@ -112,6 +112,7 @@ async def execute_run(
     *,
     on_begin: Callable[[BatchRunner], object],
     on_result: Callable[[Prompt, Result], object],
+    on_wait: Callable[[str], object] = lambda _problem: None,
     on_writing: Callable[[int], object] = lambda _count: None,
 ) -> tuple[Summary, Written]:
     """Run the prompts and write the files. `on_begin` gets the runner, to follow and stop it."""
@@ -132,6 +133,7 @@ async def execute_run(
             opened.cwd,
             is_resumed=opened.is_resumed,
             on_result=handle_result,
+            on_wait=on_wait,
         )
         on_begin(runner)
         summary = await runner.run()

@@ -52,8 +52,9 @@ class RateGate:
         """How many requests the provider refused."""
         self.in_a_row = 0
         """The number of closures since the last answer."""
-        self.on_close: Callable[[float], object] = lambda _seconds: None
-        """Called with the seconds by which a closure delays all requests."""
+        self._is_stopping = False
+        self.on_close: Callable[[float, Exception], object] = lambda _seconds, _problem: None
+        """Called with the seconds by which a closure delays all requests, and its reason."""
 
     @property
     def seconds_left(self) -> float:
@@ -65,10 +66,21 @@ class RateGate:
         """Whether the provider refused requests for so long that waiting does not help."""
         return self.in_a_row >= MOST_CLOSURES
 
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether a request that was refused is not repeated: the provider is given up, or the run stops."""
+        return self.is_given_up or self._is_stopping
+
+    def stop(self) -> None:
+        """Let no request wait any more. Requests that need not wait are still made."""
+        self._is_stopping = True
+        self._signal()
+
     async def enter(self) -> Ticket:
-        """Wait until a request may be made. Raise `ProviderBusy` if the provider is given up."""
+        """Wait until a request may be made. Raise `ProviderBusy` if waiting is hopeless."""
         while True:
-            if self.is_given_up:
+            must_wait = self._opens_at > monotonic() or (self._is_limited and self._is_testing)
+            if self.is_given_up or (must_wait and self._is_stopping):
                 raise ProviderBusy(GIVEN_UP)
             if (pause := self._opens_at - monotonic()) > 0:
                 with suppress(TimeoutError):
@@ -95,7 +107,7 @@ class RateGate:
             self._is_testing = False
             self._signal()
 
-    def close(self, ticket: Ticket, seconds: float | None = None) -> float:
+    def close(self, ticket: Ticket, problem: Exception, seconds: float | None = None) -> float:
         """Let all requests wait for `seconds`, or for the usual pause. Return the seconds until the gate opens.
 
         Requests that were made at the same time are refused together. They close the gate once.
@@ -111,7 +123,7 @@ class RateGate:
         now = monotonic()
         before, self._opens_at = max(self._opens_at, now), max(self._opens_at, now + seconds)
         if self._opens_at > before:
-            self.on_close(self._opens_at - before)
+            self.on_close(self._opens_at - before, problem)
         self._signal()
         return self._opens_at - now
 
@@ -154,16 +166,16 @@ class GatedModel:
                 if is_begun:
                     raise
                 problem, unreachable = lost, unreachable + 1
-                pause = self._gate.close(ticket)
+                pause = self._gate.close(ticket, lost)
                 if unreachable >= MOST_UNREACHABLE and self._gate.in_a_row < unreachable:
                     raise
             except ProviderBusy as busy:
                 if not busy.is_rate_limit and busy.retry_after is None:
                     raise
-                problem, pause = busy, self._gate.close(ticket, busy.retry_after)
+                problem, pause = busy, self._gate.close(ticket, busy, busy.retry_after)
             finally:
                 self._gate.leave(ticket)
-            if self._gate.is_given_up:
+            if self._gate.is_hopeless:
                 raise problem
             yield Retrying(str(problem), pause, problem)
 

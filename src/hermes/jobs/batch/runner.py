@@ -86,7 +86,7 @@ class Progress(NamedTuple):
     seconds_left: float | None
     """The probable time until the end; None if it is not known yet."""
     waits_s: float
-    """The seconds until the provider is asked again after a rate limit; 0 if it is asked now."""
+    """The seconds until the provider is asked again after it refused requests; 0 if it is asked now."""
     is_stopping: bool
 
     @property
@@ -103,7 +103,8 @@ class Summary(NamedTuple):
     problem: str | None
     """The error that stopped the run."""
     retries: int
-    rate_limited: int
+    refused: int
+    """How many requests the provider refused, so that all workers waited."""
 
 
 class StoredAnswer(NamedTuple):
@@ -144,16 +145,14 @@ class BatchRunner:
         *,
         is_resumed: bool,
         on_result: Callable[[int, Prompt, Result], object] = lambda _number, _prompt, _result: None,
+        on_wait: Callable[[str], object] = lambda _problem: None,
         first_pause: float = FIRST_PAUSE_S,
     ) -> None:
-        """`on_result` is called after each result is in the journal."""
+        """`on_result` is called after each result is in the journal. `on_wait` is called with the reason when all
+        workers begin to wait for the provider."""
         self._db, self._state, self._agents, self._gate, self._options = db, state, agents, gate, options
-        self._cwd, self._is_resumed, self._on_result, self._first_pause = (
-            cwd,
-            is_resumed,
-            on_result,
-            first_pause,
-        )
+        self._cwd, self._is_resumed, self._first_pause = cwd, is_resumed, first_pause
+        self._on_result, self._on_wait = on_result, on_wait
         self._origin: dict[str, Any] = {**describe_origin(cwd)}
         self._last = min(state.total, options.limit or state.total)
         self._waiting: Iterator[int] = (
@@ -170,11 +169,12 @@ class BatchRunner:
         self._ends: deque[float] = deque(maxlen=RECENT)
         self._began = monotonic()
         self._retries = 0
+        self._reported = 0
         self._stopped = asyncio.Event()
         self._reason: StopReason | None = None
         self._problem: str | None = None
         self._has_price = agents.compute_price(Used(1, 1)) is not None
-        gate.on_close = self._extend_deadlines
+        gate.on_close = self._handle_closure
 
     # ---------------------------------------------------------------- the run
 
@@ -208,7 +208,7 @@ class BatchRunner:
             raise task.exception() or AssertionError
 
     def stop(self) -> int:
-        """Start no more prompts. Return how many are running."""
+        """Start no more prompts. Return how many are running. Those that wait for the provider stay queued."""
         self._stop_run("interrupted")
         return len(self._running)
 
@@ -222,6 +222,7 @@ class BatchRunner:
         if self._reason is None or reason == "interrupted":
             self._reason, self._problem = reason, problem
         self._stopped.set()
+        self._gate.stop()
 
     @property
     def progress(self) -> Progress:
@@ -299,8 +300,12 @@ class BatchRunner:
             estimate = await asyncio.to_thread(self._agents.estimate_cost, prompt)
         self._budget = Budget(self._options.budget_usd, spent, estimate)
 
-    def _extend_deadlines(self, seconds: float) -> None:
-        """Give the running prompts more time, because the provider refuses their requests."""
+    def _handle_closure(self, seconds: float, problem: Exception) -> None:
+        """Give the running prompts more time, because the provider refuses their requests. Report the first
+        closure after an answer."""
+        if self._gate.in_a_row == 1 and self._gate.refused > self._reported:
+            self._on_wait(str(problem))
+        self._reported = self._gate.refused
         for deadline in self._running.values():
             if deadline is not None and not deadline.expired() and (when := deadline.when()) is not None:
                 deadline.reschedule(when + seconds)
@@ -439,7 +444,7 @@ class BatchRunner:
         """Return what an error means for the prompt and for the run."""
         if isinstance(problem, STOPS_RUN):
             return _StopRun(str(problem))
-        if isinstance(problem, ProviderBusy | Unreachable) and self._gate.is_given_up:
+        if isinstance(problem, ProviderBusy | Unreachable) and self._gate.is_hopeless:
             return _StopRun(f"the provider answered no request for a while: {problem}")
         if isinstance(problem, HOPELESS):
             return _AttemptFailed(str(problem), is_final=True)
