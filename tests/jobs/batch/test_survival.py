@@ -138,6 +138,8 @@ def test_a_line_of_the_journal_that_was_cut_off_is_removed(
     _, rows = run_batch("one", "two", resumes=True)
     check_answers(db, rows, ["one", "two"])
     assert sorted(server.asked) == ["one", "two"]
+    with RunState(out) as state:  # the next line did not join the rest of the old one
+        assert state.counts.done == 2
 
 
 def test_a_turn_that_was_cut_off_continues_after_its_last_stored_message(
@@ -170,6 +172,28 @@ def test_a_turn_that_was_cut_off_continues_after_its_last_stored_message(
     assert [message["role"] for message in db.get_messages(row["session_id"])] == [
         *("user", "assistant", "tool", "assistant")
     ]
+
+
+def test_a_conversation_that_was_compressed_continues_in_its_last_session(
+    server: AnsweringServer, run_batch: RunBatch, out: Path, db: SessionDB
+) -> None:
+    is_broken = True
+    server.reply = lambda _prompt, _asked: refuses(500, "out of order") if is_broken else says("Yes.")
+    _, (row,) = run_batch("one", attempts=1)
+    (question,) = db.get_messages(row["session_id"])
+    child = db.begin_continuation(row["session_id"], "What happened so far.", [question["id"]])
+    is_broken = False
+    _, (row,) = run_batch(retries=True)
+    assert (row["status"], row["answer"]) == ("done", "Yes.")
+    assert row["session_id"] != child, "a result names the first session of its conversation"
+    assert [message["role"] for message in db.get_messages(child)] == ["system", "assistant"]
+    (line,) = read_lines(out / "trajectories.jsonl")
+    assert [turn["from"] for turn in line["conversations"]] == ["system", "human", "system", "gpt"]
+    assert len(read_lines(out / "sessions.jsonl")) == 2
+    (out / "state" / "journal.jsonl").write_bytes(b"")
+    server.asked.clear()
+    _, (again,) = run_batch("one", resumes=True)
+    assert (again["answer"], server.asked) == ("Yes.", [])
 
 
 def test_ctrl_c_finishes_what_runs_and_says_how_to_continue(
