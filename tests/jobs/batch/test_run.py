@@ -233,6 +233,16 @@ class TestBudget:
         summary, rows = run_batch(*prompts, resumes=True, budget_usd=1.0)
         assert (summary.reason, len(rows), len(server.asked)) == (None, 20, 20)
 
+    def test_it_counts_answers_that_the_journal_has_lost(
+        self, server: AnsweringServer, run_batch: RunBatch, out: Path
+    ) -> None:
+        prompts = [{"prompt": f"q{number}", "tools": [], "system": "s"} for number in range(20)]
+        run_batch(*prompts, limit=5)
+        (out / "state" / "journal.jsonl").write_bytes(b"")
+        summary, rows = run_batch(*prompts, resumes=True, budget_usd=0.002)
+        assert (summary.reason, len(rows), len(server.asked)) == ("budget", 9, 9)
+        assert summary.progress.cost_usd == pytest.approx(9 * COST)
+
     def test_a_model_without_a_known_price_is_refused(
         self, run_batch: RunBatch, monkeypatch: pytest.MonkeyPatch, out: Path
     ) -> None:

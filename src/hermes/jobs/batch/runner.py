@@ -123,6 +123,9 @@ class Usage(NamedTuple):
     cost_usd: float | None
 
 
+NOTHING_USED = Usage(Tokens(), None)
+
+
 class _StopRun(Exception):
     """Ends the run. The prompt stays queued."""
 
@@ -163,6 +166,8 @@ class BatchRunner:
         self._taken: int | None = None
         """A prompt that was taken from `_waiting` and not started, because the budget has no room for it."""
         self._budget = Budget(options.budget_usd)
+        self._counted: frozenset[int] = frozenset()
+        """The unfinished prompts whose earlier cost is part of the budget."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[int, asyncio.Timeout | None] = {}
         self._changed = asyncio.Condition()
@@ -199,13 +204,14 @@ class BatchRunner:
 
     async def _end_workers(self) -> None:
         """Wait for all workers. After an unexpected error in one of them, cancel the others and raise it."""
-        failures = [task for task in self._tasks if task.done() and not task.cancelled() and task.exception()]
-        if failures:
+        ended = [task for task in self._tasks if task.done() and not task.cancelled()]
+        problem = next((found for task in ended if (found := task.exception()) is not None), None)
+        if problem is not None:
             for task in self._tasks:
                 task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for task in failures:
-            raise task.exception() or AssertionError
+        if problem is not None:
+            raise problem
 
     def stop(self) -> int:
         """Start no more prompts. Return how many are running. Those that wait for the provider stay queued."""
@@ -251,8 +257,6 @@ class BatchRunner:
 
     async def _work(self) -> None:
         while (number := await self._take()) is not None:
-            self._budget.start(number)
-            self._running[number] = None
             result: Result | None = None
             try:
                 result = await self._run_prompt(number, self._state.read_prompt(number))
@@ -265,8 +269,10 @@ class BatchRunner:
                     self._changed.notify_all()
 
     async def _take(self) -> int | None:
-        """Return the next prompt to start; None if there is none or the run is stopped. Wait as long as the budget
-        has room only if running prompts turn out to be cheap."""
+        """Return the next prompt, which counts as running from now on. None if there is none or the run is stopped.
+
+        If the budget has no room, wait for the running prompts: they can turn out to be cheaper than expected.
+        """
         async with self._changed:
             while self._reason is None:
                 if self._taken is None:
@@ -275,6 +281,8 @@ class BatchRunner:
                     return None
                 if self._budget.has_room():
                     number, self._taken = self._taken, None
+                    self._budget.start(number)
+                    self._running[number] = None
                     return number
                 if not self._running:
                     self._stop_run("budget")
@@ -293,7 +301,9 @@ class BatchRunner:
             ]
             for number in begun:
                 used = await call_store_early(self._read_usage, self._state.info.make_session_id(number))
-                spent += used.cost_usd or 0.0
+                before = self._state.read_result(number)  # a failed prompt that was being tried again
+                spent += (used.cost_usd or 0.0) - ((before and before.cost_usd) or 0.0)
+            self._counted = frozenset(begun)
         estimate = 0.0
         if self._options.budget_usd is not None and self._last:
             prompt = self._state.read_prompt(1)
@@ -321,8 +331,10 @@ class BatchRunner:
             return self._finish(number, prompt, Result("failed", session_id, error=why))
         except errors.StoreError as problem:
             raise _StopRun(f"the store cannot be written: {problem}") from problem
+        used = await call_store_early(self._read_usage, session_id) if found.has_prompt else NOTHING_USED
+        if number not in self._counted and not self._state.has_result(number):
+            self._budget.spend(number, used.cost_usd)  # the journal did not know of this part
         if found.answer is not None:
-            used = await call_store_early(self._read_usage, session_id)
             await call_store(self._db.end_session, found.session_id, END_REASON)
             attempts = max(1, self._state.get_attempts(number))
             result = Result("done", session_id, found.answer, None, attempts, *used, found.seconds)
