@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 MOST_WORKERS = 256
 LONGEST_ERROR = 200
+REPEAT_WAIT_S = 60.0
 
 
 def define_run(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -175,8 +176,13 @@ async def _execute(opened: OpenedRun, db: SessionDB, options: RunOptions) -> tup
             name = make_printable(prompt.id, width_limit=60)
             view.print_line(f"{name} failed: {make_printable(result.error, width_limit=LONGEST_ERROR)}")
 
+    silent_until = 0.0
+
     def show_wait(problem: str) -> None:
-        view.print_line(f"all workers wait: {make_printable(problem, width_limit=LONGEST_ERROR)}")
+        nonlocal silent_until
+        if loop.time() >= silent_until:  # a strict rate limit lets the workers wait again and again
+            silent_until = loop.time() + REPEAT_WAIT_S
+            view.print_line(f"all workers wait: {make_printable(problem, width_limit=LONGEST_ERROR)}")
 
     try:
         return await execute_run(
