@@ -23,7 +23,7 @@ OURS       := ours=$(BIN)/python,src,hermes_state:SessionDB
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev run test test-fast test-full coverage lint format docs bench bench-recall bench-gateway \
-	soak release clean
+	bench-batch soak release clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -107,6 +107,9 @@ bench-recall: setup ## Measure how well questions find their conversation (BENCH
 
 bench-gateway: setup-dev ## Measure the gateway under load and with kills (ARGS="--base TREE" compares with another checkout)
 	@$(BIN)/python bench/gateway_bench.py $(ARGS)
+
+bench-batch: setup ## Measure processor time and memory of a batch for each prompt, at 100 and 1,000 prompts
+	@$(BIN)/python bench/batch_bench.py $(ARGS)
 
 soak: setup-dev ## Load the gateway for SECONDS, with random kills of it and of the platform (ten minutes)
 	@$(BIN)/python bench/gateway_soak.py --seconds $(SECONDS) $(ARGS)

@@ -27,6 +27,7 @@ FOLDERS = {
     "demo": "sample conversations",
     "gateway": "chat platforms",
     "interop": "editors",
+    "jobs": "batches and scheduled jobs: work without a person",
     "conversation": "one live conversation, and slash commands, for every surface",
     "agent": "turn, models, context, prompt, tools, approvals, sandbox",
     "db": "SessionDB and ScopedStore: the public handles",

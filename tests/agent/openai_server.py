@@ -74,14 +74,14 @@ def refuses(status: int, error: object = "", headers: Mapping[str, str] | None =
 
 
 class ModelServer:
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.requests: list[Asked] = []
         self.models = ["small-model", "large-model"]
         self.listing: Reply | None = None
         """The response to a request for the model list, or None for the usual list."""
         self._replies: list[Reply] = []
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()

@@ -191,12 +191,13 @@ class StandardFactory:
         cost = None if report.used is None else self.price(report.model, report.used)[0]
         self.observe_call(report, cost)
 
-    def make_only_model(self, name: str) -> Model:
-        """Open the model `name` without the fallbacks of the settings."""
+    def make_only_model(self, name: str, *, most_retries: int | None = None) -> Model:
+        """Open the model `name` without the fallbacks of the settings. `most_retries` replaces the setting
+        `model.max_retries`, for callers that repeat requests themselves."""
         from hermes.agent.models.choice import open_model
         from hermes.config.settings import read_settings
 
-        settings = read_settings({"model.default": name})
+        settings = read_settings({"model.default": name, "model.max_retries": most_retries})
         return self._register(open_model(name, settings, settings.model.base_url, settings.model.key_env))
 
     def list_models(self, wish: ModelChoice) -> ListedModels:

@@ -188,6 +188,8 @@ class ProviderBusy(ModelError):
 
     retry_after: float | None = None
     """The number of seconds that the endpoint asked to wait, if it did."""
+    is_rate_limit = False
+    """Whether the endpoint refused the request because there were too many requests (HTTP 429)."""
 
 
 class Unreachable(ModelError):

@@ -180,7 +180,7 @@ def translate_status(
         return ProviderProblem(_make_no_such_model(detail, where))
     if status in BUSY or status >= 500:
         busy = ProviderBusy(f"{where.display_address} cannot answer now ({status}): {detail}")
-        busy.retry_after = parse_retry_after(headers)
+        busy.retry_after, busy.is_rate_limit = parse_retry_after(headers), status == 429
         return ProviderProblem(busy, _lower_names(headers).get("x-should-retry") != "false", busy.retry_after)
     if status == 404:
         hint = "check the address, which usually ends in /v1"
