@@ -122,7 +122,7 @@ class PromptAgents:
         return self._parts
 
     async def prepare_agent(self, scope: AgentScope, store: AnyStore, record: LiveRecord) -> PreparedAgent:
-        return await build_agent(self._parts, scope, store, record, self._model, self._tools, self._cwd)
+        return build_agent(self._parts, scope, store, record, self._model, self._tools, self._cwd)
 
     async def close(self) -> None:
         """Do nothing: the run closes the model."""
