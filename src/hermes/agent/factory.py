@@ -30,6 +30,7 @@ from hermes.agent.tool import Tool
 from hermes.agent.transcript import Record
 
 if TYPE_CHECKING:
+    from hermes.agent.approvals.grants import Grants
     from hermes.agent.delegation import Delegation
     from hermes.agent.edit_journal import EditJournal
     from hermes.agent.memory_flush import MemorySaver
@@ -72,15 +73,21 @@ class StandardFactory:
         shared: bool = False,
         is_job: bool = False,
         has_quota: bool = False,
+        grants: Grants | None = None,
+        make_more_tools: Callable[[], Sequence[Tool]] = tuple,
     ) -> None:
         """`home` is the folder for memory and skills, if it differs from the program's home.
 
         If `machine` is False, no tool can access the machine. `shared`: several people share a room.
         `is_job`: no person watches the run, so its commands have no network access unless a setting allows
         it. `has_quota`: the tasks that each person gives to subagents are counted.
+
+        `grants` are the only consents of an agent that works without a person. It then has neither memory nor the
+        approval mode of the settings: what the grants do not cover needs an approval. `make_more_tools` makes the
+        tools of surfaces, which only an owner of the machine gets.
         """
         self._home, self._machine, self._shared, self._is_job = home, machine, shared, is_job
-        self._has_quota = has_quota
+        self._has_quota, self._grants, self._make_more_tools = has_quota, grants, make_more_tools
         self._savers: dict[str, MemorySaver] = {}
         self._journals: dict[bool, EditJournal] = {}
         self._wish = ModelChoice()
@@ -94,7 +101,13 @@ class StandardFactory:
         """Return a factory for another person. The new factory has its own memory and skills. It shares the
         settings, prices, auxiliary model, background processes, subagents, task quota and access to the
         machine with this factory."""
-        theirs = StandardFactory(home=home, machine=machine, shared=shared, has_quota=has_quota)
+        theirs = StandardFactory(
+            home=home,
+            machine=machine,
+            shared=shared,
+            has_quota=has_quota,
+            make_more_tools=self._make_more_tools,
+        )
         theirs._is_part = True
         in_common = (
             *("settings", "prices", "cooldowns", "processes", "subagents", "task_quota", "access"),
@@ -256,6 +269,7 @@ class StandardFactory:
     def access(self) -> Access:
         """The access of tools to the machine. Creating it also prevents other processes from reading the
         memory of this process."""
+        from hermes.agent.approvals.policy import ASK
         from hermes.agent.sandbox.child_environment import list_key_names
         from hermes.agent.sandbox.sandbox import make_unreadable
         from hermes.agent.tools.access import Access, AccessSettings
@@ -265,14 +279,15 @@ class StandardFactory:
         sandbox, network = self.settings.sandbox, self.settings.sandbox.network
         return Access(
             AccessSettings(
-                mode=self.settings.approvals.mode,
+                mode=self.settings.approvals.mode if self._grants is None else ASK,
                 network=not self._is_job if network is None else network,
                 readable=sandbox.readable,
                 writable=sandbox.writable,
                 environment=sandbox.environment,
                 withheld=frozenset(list_key_names(config_file.read())),
                 key_file=self.settings.store.key_file,
-            )
+            ),
+            self._grants,
         )
 
     def make_tools(self, incognito: bool) -> Sequence[Tool]:
@@ -289,7 +304,14 @@ class StandardFactory:
             incognito=incognito,
             shared=self._shared,
         )
-        return [tool for tool in tools if self._machine or tool.name in FOR_EVERYBODY]
+        if self._machine and not incognito:
+            tools += self._make_more_tools()
+        withheld = () if self._grants is None else ("memory",)
+        return [
+            tool
+            for tool in tools
+            if (self._machine or tool.name in FOR_EVERYBODY) and tool.name not in withheld
+        ]
 
     def get_journal(self, incognito: bool) -> EditJournal:
         from hermes.agent.edit_journal import EditJournal
@@ -336,7 +358,7 @@ class StandardFactory:
                 source=working.source,
                 model=working.model.name,
                 started_at=clock.now(),
-                memory=Memory(self._locate_in_home("memories")),
+                memory=Memory(self._locate_in_home("memories")) if self._grants is None else None,
                 skills=Skills(self._locate_in_home("skills")),
                 machine=self._machine,
                 about=working.about,

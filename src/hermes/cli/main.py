@@ -46,6 +46,7 @@ COMMANDS = {
         "connect the agent to chat platforms (the same as gateway run)",
         Access.PERSON,
     ),
+    "cron": Command("hermes.cli.cron", "run prompts at certain times: scheduled jobs", Access.READS),
     "setup": Command("hermes.cli.setup", "choose and test the model that answers", Access.PERSON),
     "config": Command("hermes.cli.config", "show and change settings and keys", Access.READS),
     "memory": Command("hermes.cli.memory:define_memory", "read and edit the agent's memory", Access.READS),

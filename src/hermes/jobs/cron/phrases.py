@@ -24,7 +24,9 @@ MACROS = {
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 DAY_NAMES = {name[:length]: number for number, name in enumerate(DAYS, 1) for length in (3, len(name))} | {
     **{f"{name}s": number for number, name in enumerate(DAYS, 1)},
-    **{"tues": 2, "thur": 4, "thurs": 4},
+    "tues": 2,
+    "thur": 4,
+    "thurs": 4,
 }
 GROUPS = {"day": "*", "days": "*", "weekday": "1-5", "weekdays": "1-5", "weekend": "6,0", "weekends": "6,0"}
 TIMES = {"noon": time(12), "midnight": time(0)}
@@ -71,7 +73,9 @@ def _find_macro(phrase: str) -> str:
     if name == "reboot":
         raise BadSchedule("@reboot is not a time; start the command from the system's own cron")
     if name not in MACROS:
-        raise BadSchedule(f"there is no schedule {phrase[:40]!r}; {', '.join(f'@{known}' for known in MACROS)}")
+        raise BadSchedule(
+            f"there is no schedule {phrase[:40]!r}; {', '.join(f'@{known}' for known in MACROS)}"
+        )
     return MACROS[name]
 
 

@@ -184,7 +184,9 @@ def read_schedule(text: str, zone: tzinfo, anchor: float) -> Schedule:
     try:
         at = datetime.fromisoformat(spelled)
     except ValueError:
-        what = f"a cron expression has 5 fields, not {len(fields)}" if len(fields) > 3 else "it is no schedule"
+        what = (
+            f"a cron expression has 5 fields, not {len(fields)}" if len(fields) > 3 else "it is no schedule"
+        )
         raise BadSchedule(f"{spelled[:80]!r}: {what}") from None
     return OneTime(spelled, int(at.timestamp()) if at.tzinfo else to_instant(at, zone))
 
@@ -192,7 +194,9 @@ def read_schedule(text: str, zone: tzinfo, anchor: float) -> Schedule:
 def _make_interval(text: str, count: int, unit: str, zone: tzinfo, anchor: float) -> Schedule:
     seconds = count * UNITS[unit]
     if not LEAST_INTERVAL_S <= seconds <= LONGEST_INTERVAL_S:
-        raise BadSchedule(f"{text!r}: an interval is at least {LEAST_INTERVAL_S} seconds and at most 366 days")
+        raise BadSchedule(
+            f"{text!r}: an interval is at least {LEAST_INTERVAL_S} seconds and at most 366 days"
+        )
     if unit in "dw":
         return DayInterval(text, seconds // clock.DAY, int(anchor), zone)
     return Interval(text, seconds, int(anchor))

@@ -23,8 +23,8 @@ Cause = Literal["schedule", "missed", "manual"]
 PENDING = "pending"
 """The delivery of a result that is not in the outbox or in its file yet."""
 
-COLUMNS = """SELECT job_id, due_at, attempt, cause, state, session_id, message_id, detail, delivery, retry_at, holder_host,
-    holder_pid, holder_start, expires_at, started_at, ended_at FROM job_runs"""
+COLUMNS = """SELECT job_id, due_at, attempt, cause, state, session_id, message_id, detail, delivery, retry_at,
+    holder_host, holder_pid, holder_start, expires_at, started_at, ended_at FROM job_runs"""
 ONE = " ".join((COLUMNS, "WHERE job_id = ? AND due_at = ? AND attempt = ?"))
 RUNNING = " ".join((COLUMNS, "WHERE state = 'running' AND (? IS NULL OR job_id = ?)"))
 NEWEST = "ORDER BY due_at DESC, attempt DESC LIMIT ? OFFSET ?"
@@ -52,8 +52,8 @@ OLD = " ".join(
 )
 
 # No conflict target: the key and the index of running jobs both refuse a second run.
-START = """INSERT INTO job_runs (job_id, due_at, attempt, cause, state, holder_host, holder_pid, holder_start, expires_at,
-        started_at)
+START = """INSERT INTO job_runs (job_id, due_at, attempt, cause, state, holder_host, holder_pid, holder_start,
+        expires_at, started_at)
     VALUES (?, ?, ?, ?, 'running', ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
 SKIP = """INSERT INTO job_runs (job_id, due_at, attempt, cause, state, detail, started_at, ended_at)
     VALUES (?, ?, 1, 'missed', 'skipped', ?, ?, ?) ON CONFLICT DO NOTHING"""
@@ -207,7 +207,9 @@ class JobRuns:
         """Return the runs of a job, or of all jobs, the newest first."""
         page = (row_limit(limit), check_integer("offset", offset))
         with self._engine.read() as reader:
-            return _make_runs(reader.rows(ALL, *page) if job_id is None else reader.rows(OF_JOB, job_id, *page))
+            return _make_runs(
+                reader.rows(ALL, *page) if job_id is None else reader.rows(OF_JOB, job_id, *page)
+            )
 
     def find_last_due(self) -> dict[str, int]:
         """Return the last due time of each job that a process has taken or skipped."""
@@ -233,7 +235,9 @@ class JobRuns:
     def list_sessions(self, job_id: str, limit: int = 20) -> list[str]:
         """Return the sessions of the last runs of a job, the newest first, without duplicates."""
         with self._engine.read() as reader:
-            return list(dict.fromkeys(str(row[0]) for row in reader.rows(LAST_SESSIONS, job_id, row_limit(limit))))
+            return list(
+                dict.fromkeys(str(row[0]) for row in reader.rows(LAST_SESSIONS, job_id, row_limit(limit)))
+            )
 
     # ---------------------------------------------------------------- retention
 
