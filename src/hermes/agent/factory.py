@@ -51,8 +51,10 @@ FOR_EVERYBODY = (*SAVING, "session_search", "todo", "delegate_task")
 """
 
 
-def make_standard_components(*, is_job: bool = False) -> AgentComponents:
-    return StandardFactory(is_job=is_job).parts()
+def make_standard_components(
+    *, is_job: bool = False, make_more_tools: Callable[[], Sequence[Tool]] = tuple
+) -> AgentComponents:
+    return StandardFactory(is_job=is_job, make_more_tools=make_more_tools).parts()
 
 
 def list_inferior_models(settings: Settings) -> set[str]:

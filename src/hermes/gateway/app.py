@@ -41,7 +41,7 @@ from hermes.gateway.outbound.retry import until_stored
 from hermes.gateway.platform_connections import UP, Connections, PlatformState
 from hermes.gateway.platform_setup import make_adapters as make_adapters
 from hermes.gateway.reload import Reloader
-from hermes.gateway.scheduled_jobs import make_ticker
+from hermes.gateway.scheduled_jobs import make_job_tools, make_ticker
 from hermes.gateway.sessions import handoffs, legacy_routing, reset_scheduler
 from hermes.gateway.sessions.session_lookup import SessionLookup
 from hermes.gateway.settings import GatewaySettings
@@ -349,7 +349,8 @@ async def run_gateway(settings: GatewaySettings) -> None:
     adapters, broken = make_adapters(settings)
     if not adapters:
         raise no_platform_error(broken)
-    db, agents = SessionDB(spool=True), StandardAgentProvider(StandardFactory())
+    db = SessionDB(spool=True)
+    agents = StandardAgentProvider(StandardFactory(make_more_tools=make_job_tools))
     gateway = Gateway(db, settings, adapters, agents)
     for name, why in broken.items():
         gateway.connections.add_broken(name, why)

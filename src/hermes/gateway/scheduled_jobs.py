@@ -20,9 +20,11 @@ from hermes.gateway.outbound.outgoing_message import OutgoingMessage, divide_mes
 from hermes.gateway.platform_setup import make_adapter
 from hermes.gateway.sessions.session_keys import make_chat, make_chat_key
 from hermes.gateway.settings import GatewaySettings, read_gateway_settings
+from hermes.jobs.cron.job import FILE, NOWHERE
 from hermes.jobs.cron.ticker import Ticker
 
 if TYPE_CHECKING:
+    from hermes.agent.tool import Tool
     from hermes.db.session_db import SessionDB
     from hermes.gateway.context import GatewayContext
 
@@ -43,6 +45,13 @@ def make_ticker(context: GatewayContext) -> Ticker | None:
     return Ticker(context.db, sender, jobs_at_once=settings.jobs_at_once)
 
 
+def make_job_tools() -> list[Tool]:
+    """Return the tools with which the agent of an owner proposes jobs."""
+    from hermes.jobs.cron.proposal_tool import ScheduleJob
+
+    return [ScheduleJob(HomeSender(None).check_destination)]
+
+
 class HomeSender:
     """Sends results of jobs to the home channel of a platform."""
 
@@ -59,6 +68,11 @@ class HomeSender:
     def check(self, platform: str) -> None:
         """Raise `HermesError` if the platform is unknown, not set up, or has no home channel."""
         self._find_home(platform)
+
+    def check_destination(self, deliver: str) -> None:
+        """Raise `HermesError` if results cannot go to this destination. Files and `none` need no platform."""
+        if deliver not in (FILE, NOWHERE):
+            self.check(deliver)
 
     async def send(self, platform: str, text: str, idempotency_key: str, session_id: str | None) -> None:
         assert self._db is not None

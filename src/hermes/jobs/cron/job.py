@@ -16,7 +16,6 @@ from hermes.jobs.cron.schedule import Schedule, read_schedule
 VERSION = 1
 SOURCE = "cron"
 ID = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-SESSION_ID = re.compile(r"cron_([a-z0-9][a-z0-9-]{0,39})_\d{8}_\d{6}(?:_\w+)?")
 NEW, OWN = "new", "job"
 """Each run gets a session of its own, or all runs of the job share a conversation. Any other value is the id of a
 session."""
@@ -86,10 +85,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         wall = datetime.fromtimestamp(at, self.zone)
         return wall.strftime(pattern if wall.second else pattern.replace(":%S", ""))
 
-    def choose_retry(self, attempt: int, now: float) -> float | None:
-        """Return when to try again after a failed attempt. None if the attempts are used up."""
+    def choose_retry(self, attempt: int, now: float, *, killed: bool = False) -> float | None:
+        """Return when to try again after a failed attempt. None if the attempts are used up. A run that was killed is
+        tried again at once, because the run itself was not at fault."""
         if attempt > self.retries or not self.enabled:
             return None
+        if killed:
+            return now
         return now + min(FIRST_PAUSE_S * float(2 ** (attempt - 1)), LONGEST_PAUSE_S)
 
 
@@ -157,12 +159,6 @@ def encode_job(job: Job) -> bytes:
 def make_session_id(job: Job, at: float) -> str:
     """Return the documented id of a session: `cron_<job>_<YYYYmmdd_HHMMSS>`, with the time in the job's zone."""
     return f"cron_{job.id}_{datetime.fromtimestamp(at, job.zone):%Y%m%d_%H%M%S}"
-
-
-def find_job_id(session_id: str) -> str | None:
-    """Return the id of the job that a session belongs to. None if the id is not that of a job's session."""
-    match = SESSION_ID.fullmatch(session_id)
-    return None if match is None else match[1]
 
 
 def describe_job(job: Job) -> dict[str, Any]:

@@ -81,7 +81,8 @@ class Runner:
         """Run a job whose due time was claimed, and deliver the result. `stop` ends the run early, as killed."""
         attempt = _Attempt(self._db, job, run, self._make_components, report)
         state, answer, detail = await attempt.work(stop or asyncio.Event())
-        retry_at = None if state == "done" else job.choose_retry(run.attempt, clock.now())
+        is_killed = state == "killed"
+        retry_at = None if state == "done" else job.choose_retry(run.attempt, clock.now(), killed=is_killed)
         has_result = not is_silent(answer) if state == "done" else retry_at is None
         delivery = PENDING if has_result and job.deliver != NOWHERE else None
         if state == "done" and is_silent(answer):

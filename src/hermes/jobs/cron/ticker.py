@@ -88,6 +88,7 @@ class Ticker:
         if now - self._recovered_at >= RECOVER_EVERY_S or now < self._recovered_at:
             await self._recover(jobs)
             self._recovered_at = now
+        now = clock.now()  # killed runs are tried again at once
         for run in await asyncio.to_thread(self._db.job_runs.list_retries, now):
             job = jobs.get(run.job_id)
             if job is not None and job.enabled:
@@ -212,7 +213,7 @@ async def recover_runs(db: SessionDB, jobs: Mapping[str, Job]) -> list[JobRun]:
 
     def choose_retry(run: JobRun) -> float | None:
         job = jobs.get(run.job_id)
-        return None if job is None else job.choose_retry(run.attempt, clock.now())
+        return None if job is None else job.choose_retry(run.attempt, clock.now(), killed=True)
 
     def recover() -> list[JobRun]:
         killed = db.job_runs.recover(choose_retry)

@@ -27,9 +27,9 @@ COLUMNS = """SELECT job_id, due_at, attempt, cause, state, session_id, message_i
     holder_host, holder_pid, holder_start, expires_at, started_at, ended_at FROM job_runs"""
 ONE = " ".join((COLUMNS, "WHERE job_id = ? AND due_at = ? AND attempt = ?"))
 RUNNING = " ".join((COLUMNS, "WHERE state = 'running' AND (? IS NULL OR job_id = ?)"))
-NEWEST = "ORDER BY due_at DESC, attempt DESC LIMIT ? OFFSET ?"
+NEWEST = "ORDER BY started_at DESC, due_at DESC, attempt DESC LIMIT ? OFFSET ?"
 OF_JOB = " ".join((COLUMNS, "WHERE job_id = ?", NEWEST))
-ALL = " ".join((COLUMNS, "ORDER BY started_at DESC, due_at DESC, attempt DESC LIMIT ? OFFSET ?"))
+ALL = " ".join((COLUMNS, NEWEST))
 RETRIES = " ".join((COLUMNS, "WHERE retry_at IS NOT NULL AND retry_at <= ? ORDER BY retry_at, due_at"))
 UNDELIVERED = " ".join((COLUMNS, "WHERE delivery = ? AND state <> 'running' ORDER BY started_at, due_at"))
 LAST_DUE = "SELECT job_id, max(due_at) FROM job_runs WHERE cause <> 'manual' GROUP BY job_id"
