@@ -111,7 +111,12 @@ def test_a_job_that_is_removed_during_its_run_is_not_written_again(
     until(lambda: server.heard)
     assert hermes("cron", "remove", job.id, "--yes").returncode == 0
     server.let_go("gate")
-    until(lambda: [row["end_reason"] for row in db.list_conversations(include_hidden=True).rows] == ["cron_complete"])
+    until(
+        lambda: (
+            [row["end_reason"] for row in db.list_conversations(include_hidden=True).rows]
+            == ["cron_complete"]
+        )
+    )
     time.sleep(0.5)
     assert not (home / "cron" / "job.json").exists()
     assert db.job_runs.list_runs() == []
@@ -129,7 +134,9 @@ def test_tick_runs_what_is_due_and_prints_it(db: SessionDB, add_job: AddJob, her
 
 
 @pytest.mark.usefixtures("server")
-def test_tick_reports_a_failed_run_and_a_bad_file(db: SessionDB, add_job: AddJob, hermes: Hermes, home: Path) -> None:
+def test_tick_reports_a_failed_run_and_a_bad_file(
+    db: SessionDB, add_job: AddJob, hermes: Hermes, home: Path
+) -> None:
     add_job("fail", due=5)
     (home / "cron" / "broken.json").write_text("{")
     done = hermes("cron", "tick")

@@ -12,9 +12,7 @@ START = 1_800_000_000 - 1_800_000_000 % DAY
 
 
 def hourly(missed: str = "once", since: float = START) -> Job:
-    return Job(
-        id="a", name="a", schedule="0 * * * *", timezone="UTC", prompt="x", missed=missed, since=since
-    )
+    return Job(id="a", name="a", schedule="0 * * * *", timezone="UTC", prompt="x", missed=missed, since=since)
 
 
 def due(job: Job, now: float, last_due: int | None = None) -> list[DueTime]:

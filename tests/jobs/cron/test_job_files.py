@@ -20,7 +20,11 @@ def test_a_job_is_a_private_file_that_a_person_can_read(add_job: AddJob, files: 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(files.folder.stat().st_mode) == 0o700
     written = json.loads(path.read_text())
-    assert (written["schedule"], written["timezone"], written["prompt"]) == ("0 9 * * 1-5", "Europe/Berlin", "say hello")
+    assert (written["schedule"], written["timezone"], written["prompt"]) == (
+        "0 9 * * 1-5",
+        "Europe/Berlin",
+        "say hello",
+    )
     assert files.read_all().jobs == {"morning-report": job}
 
 
@@ -56,7 +60,9 @@ def test_a_bad_file_is_reported_and_the_others_are_read(
     assert "\n" not in broken[0].problem
 
 
-def test_an_unreadable_folder_or_link_in_place_of_a_file_is_a_bad_file(add_job: AddJob, files: JobFiles) -> None:
+def test_an_unreadable_folder_or_link_in_place_of_a_file_is_a_bad_file(
+    add_job: AddJob, files: JobFiles
+) -> None:
     add_job("say hello", name="good")
     (files.folder / "folder.json").mkdir()
     (files.folder / "link.json").symlink_to(files.folder / "nowhere")
@@ -96,7 +102,9 @@ def test_a_removed_job_is_not_written_again_by_a_late_change(add_job: AddJob, fi
     assert not files.remove(job.id)
 
 
-def test_a_changed_file_is_noticed_and_an_unchanged_one_is_not_read_again(add_job: AddJob, files: JobFiles) -> None:
+def test_a_changed_file_is_noticed_and_an_unchanged_one_is_not_read_again(
+    add_job: AddJob, files: JobFiles
+) -> None:
     add_job("a", name="one")
     first = files.read_all().jobs["one"]
     assert files.read_all().jobs["one"] is first

@@ -88,7 +88,10 @@ def test_anything_else_is_refused_in_one_line(typed: str, problem: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@given(st.text(max_size=40) | st.from_regex(r"(every|in|at|@|tomorrow|[0-9*/, -])[a-z0-9 :*/,-]{0,25}", fullmatch=True))
+@given(
+    st.text(max_size=40)
+    | st.from_regex(r"(every|in|at|@|tomorrow|[0-9*/, -])[a-z0-9 :*/,-]{0,25}", fullmatch=True)
+)
 def test_no_text_causes_any_other_error(typed: str) -> None:
     try:
         schedule = parse_phrase(typed, BERLIN, NOW)

@@ -23,7 +23,8 @@ from pathlib import Path
 from hermes_state import SessionDB
 with SessionDB(Path(sys.argv[1])) as db:
     sys.stdin.readline()
-    taken = [due for due in range(100, 120) if (run := db.job_runs.claim("job", due)) and db.job_runs.finish(run, "done")]
+    runs = db.job_runs
+    taken = [due for due in range(100, 120) if (run := runs.claim("job", due)) and runs.finish(run, "done")]
     print(*taken)
 """
 
@@ -63,7 +64,9 @@ def die_during_a_run(db: SessionDB, job_id: str, due_at: int) -> None:
         "assert SessionDB(Path(sys.argv[1])).job_runs.claim(sys.argv[2], int(sys.argv[3]))\n"
         "os._exit(9)"
     )
-    subprocess.run([sys.executable, "-c", script, str(db.db_path), job_id, str(due_at)], timeout=60, check=False)
+    subprocess.run(
+        [sys.executable, "-c", script, str(db.db_path), job_id, str(due_at)], timeout=60, check=False
+    )
 
 
 def test_a_run_whose_process_died_is_recorded_as_killed(db: SessionDB) -> None:
@@ -124,10 +127,13 @@ def test_a_result_that_was_not_handed_over_is_handed_over_by_the_next_tick(
     script = (
         "import os, sys; from pathlib import Path; from hermes_state import SessionDB\n"
         "runs = SessionDB(Path(sys.argv[1])).job_runs; run = runs.claim(sys.argv[2], 100)\n"
-        "runs.set_session(run, 'cron_job_20260101_000000', int(sys.argv[3])); runs.finish(run, 'done', None, 'pending')\n"
+        "runs.set_session(run, 'cron_job_20260101_000000', int(sys.argv[3]))\n"
+        "runs.finish(run, 'done', None, 'pending')\n"
         "os._exit(9)"
     )
-    subprocess.run([sys.executable, "-c", script, str(db.db_path), job.id, str(prompt)], timeout=60, check=False)
+    subprocess.run(
+        [sys.executable, "-c", script, str(db.db_path), job.id, str(prompt)], timeout=60, check=False
+    )
     tick(db)
     (result,) = (files.output_folder / job.id).iterdir()
     assert result.read_text() == "hello\n"
@@ -163,7 +169,9 @@ def test_the_answer_of_a_run_ends_where_the_next_run_begins(db: SessionDB) -> No
     assert read_answer(db, found) == "answer one"
 
 
-def test_a_store_of_an_earlier_version_can_be_read_and_gets_the_table_when_it_is_written(tmp_path: Path) -> None:
+def test_a_store_of_an_earlier_version_can_be_read_and_gets_the_table_when_it_is_written(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "older.db"
     with SessionDB(path) as db:
         db.create_session("a", "cli")

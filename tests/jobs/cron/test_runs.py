@@ -50,7 +50,9 @@ def test_the_prompt_says_when_the_run_was_due_in_the_zone_of_the_job(db: Session
     assert "JST" in texts(db, run.session_id)[0]
 
 
-def test_with_session_job_today_s_run_knows_yesterday_s(db: SessionDB, add_job: AddJob, server: TaskServer) -> None:
+def test_with_session_job_today_s_run_knows_yesterday_s(
+    db: SessionDB, add_job: AddJob, server: TaskServer
+) -> None:
     job = add_job("say hello", session="job")
     first, second = run_now(db, job), run_now(db, job)
     assert first.session_id == second.session_id
@@ -61,7 +63,9 @@ def test_with_session_job_today_s_run_knows_yesterday_s(db: SessionDB, add_job: 
     assert session["end_reason"] == "cron_complete"
 
 
-def test_with_session_job_a_deleted_conversation_is_followed_by_a_new_one(db: SessionDB, add_job: AddJob) -> None:
+def test_with_session_job_a_deleted_conversation_is_followed_by_a_new_one(
+    db: SessionDB, add_job: AddJob
+) -> None:
     job = add_job("say hello", session="job")
     first = run_now(db, job)
     db.delete_session(str(first.session_id))
@@ -138,7 +142,9 @@ def test_the_first_words_of_a_command_allow_all_that_begin_so(
     assert (workspace / "here").exists()
 
 
-@pytest.mark.parametrize("command", ["touch made && rm made", "touch $(echo made)", "touch made > other", "sh -c 'touch made'"])
+@pytest.mark.parametrize(
+    "command", ["touch made && rm made", "touch $(echo made)", "touch made > other", "sh -c 'touch made'"]
+)
 def test_an_allowed_command_does_not_carry_another_one(
     command: str, db: SessionDB, add_job: AddJob, workspace: Path
 ) -> None:
@@ -272,7 +278,9 @@ def test_a_paused_job_does_not_run_and_a_one_time_job_runs_once(db: SessionDB, a
 # Records and deletion
 
 
-def test_deleting_a_session_keeps_the_record_of_the_run_without_its_text(db: SessionDB, add_job: AddJob) -> None:
+def test_deleting_a_session_keeps_the_record_of_the_run_without_its_text(
+    db: SessionDB, add_job: AddJob
+) -> None:
     job = add_job(use_terminal("touch secret-name"))
     run = run_now(db, job)
     db.delete_session(str(run.session_id))

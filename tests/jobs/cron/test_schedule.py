@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import pairwise
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -130,7 +131,9 @@ def test_the_latest_time_is_found_after_a_long_pause_without_counting_every_minu
     schedule = read_schedule("* * * * *", BERLIN, 0)
     assert find_latest(schedule, 0.0, at("2026-11-18 12:00") + 30) == at("2026-11-18 12:00")
     rare = read_schedule("0 0 29 2 *", BERLIN, 0)
-    assert shown([find_latest(rare, at("2020-01-01 00:00"), at("2027-11-18 12:00")) or 0]) == ["02-29 00:00 +0100"]
+    assert shown([find_latest(rare, at("2020-01-01 00:00"), at("2027-11-18 12:00")) or 0]) == [
+        "02-29 00:00 +0100"
+    ]
     assert find_latest(rare, at("2025-01-01 00:00"), at("2027-11-18 12:00")) is None
 
 
@@ -216,7 +219,7 @@ def expect(cron: tuple[Field, ...], first: int, last: int, zone: tzinfo) -> list
 
 def has_days(cron: tuple[Field, ...]) -> bool:
     """Return whether any day of eight years matches."""
-    first = datetime(2020, 1, 1, min(cron[1].values), min(cron[0].values))
+    first = datetime(2020, 1, 1, min(cron[1].values), min(cron[0].values))  # noqa: DTZ001  a wall time
     return any(is_match(first + timedelta(days=number), *cron) for number in range(8 * 366))
 
 
@@ -238,7 +241,7 @@ def test_due_times_are_those_of_the_rules_and_none_is_skipped(
         return
     times = list_between(schedule, first, last, 10_000)
     assert times == expect(cron, first, last, zone)
-    assert all(earlier < later for earlier, later in zip(times, times[1:], strict=False))
+    assert all(earlier < later for earlier, later in pairwise(times))
 
 
 @given(
@@ -256,7 +259,7 @@ def test_times_far_ahead_are_strictly_increasing_and_found_again_from_any_point_
     except BadSchedule:
         return
     times = list_next(schedule, start, count)
-    for earlier, later in zip(times, times[1:], strict=False):
+    for earlier, later in pairwise(times):
         assert earlier < later
         assert schedule.next_after(later - 1) == later
         assert schedule.next_after((earlier + later) / 2) == later

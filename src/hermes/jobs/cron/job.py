@@ -107,6 +107,7 @@ def parse_missed(text: str) -> MissedPolicy:
 def check_job(job: Job) -> Job:
     """Return the job. Raise `BadJob` or `BadSchedule` if a value is invalid."""
     limits: list[tuple[bool, str]] = [
+        (bool(job.prompt.strip()), "the prompt is empty"),
         (job.version == VERSION, f"its version {job.version} is not known to this program"),
         (ID.fullmatch(job.id) is not None, f"{job.id[:60]!r} is not an id: small letters, digits and `-`"),
         (
@@ -114,7 +115,6 @@ def check_job(job: Job) -> Job:
             f"a name has 1 to {LONGEST_NAME} characters",
         ),
         (job.name.isprintable(), "a name has no control characters"),
-        (bool(job.prompt.strip()), "the prompt is empty"),
         (len(job.prompt) <= LONGEST_PROMPT, f"a prompt has at most {LONGEST_PROMPT} characters"),
         (0 <= job.retries <= MOST_RETRIES, f"retries: a number from 0 to {MOST_RETRIES}"),
         (1 <= job.keep <= MOST_KEPT, f"keep: a number from 1 to {MOST_KEPT}"),
