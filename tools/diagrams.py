@@ -26,6 +26,7 @@ FOLDERS = {
     "browser": "full-screen browser",
     "demo": "sample conversations",
     "gateway": "chat platforms",
+    "jobs": "scheduled jobs: work without a person",
     "conversation": "one live conversation, and slash commands, for every surface",
     "agent": "turn, models, context, prompt, tools, approvals, sandbox",
     "db": "SessionDB and ScopedStore: the public handles",
