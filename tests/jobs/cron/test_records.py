@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +14,7 @@ from hermes.jobs.cron.results import read_answer
 from hermes.store.jobs.job_runs import JobRun
 from hermes_state import SessionDB
 from tests.agent.task_server import TaskServer
+from tests.cli.conftest import Hermes
 from tests.jobs.cron.conftest import AddJob, tick
 
 CLAIM = """
@@ -93,6 +93,31 @@ def test_a_run_that_does_not_extend_its_lease_is_lost_and_cannot_finish(db: Sess
     assert len(db.job_runs.recover(lambda _: None)) == 1
     assert not db.job_runs.renew(run)
     assert not db.job_runs.finish(run, "done")
+
+
+@pytest.mark.usefixtures("server")
+def test_a_process_that_slept_with_its_machine_is_not_taken_for_dead(db: SessionDB, add_job: AddJob) -> None:
+    """After a suspend, leases have expired although their processes run. They get a minute to extend them."""
+    job = add_job("say hello", due=5)
+    run = db.job_runs.claim(job.id, 100, seconds=-60)
+    assert run is not None
+    tick(db)
+    assert [record.state for record in db.job_runs.list_runs(job.id)] == ["running"]
+    assert db.job_runs.renew(run)
+
+
+@pytest.mark.usefixtures("server")
+def test_a_retry_from_before_a_pause_does_not_run_after_it(
+    db: SessionDB, add_job: AddJob, hermes: Hermes
+) -> None:
+    job = add_job("say hello", due=5)
+    run = db.job_runs.claim(job.id, int(job.since) + 1)
+    assert run is not None
+    db.job_runs.finish(run, "failed", retry_at=clock.now())
+    assert hermes("cron", "pause", job.id).returncode == 0
+    assert hermes("cron", "resume", job.id).returncode == 0
+    tick(db)
+    assert [(record.attempt, record.state) for record in db.job_runs.list_runs(job.id)] == [(1, "failed")]
 
 
 @pytest.mark.usefixtures("server")

@@ -204,6 +204,29 @@ def test_a_result_replaces_the_named_file(db: SessionDB, add_job: AddJob, worksp
     assert (workspace / "result.md").read_text() == "hello\n"
 
 
+def test_as_many_result_files_are_kept_as_runs(db: SessionDB, add_job: AddJob, files: JobFiles) -> None:
+    job = add_job("say hello", deliver="file", keep=2)
+    folder = files.output_folder / job.id
+    folder.mkdir(parents=True)
+    for day in range(1, 5):
+        (folder / f"2026010{day}_090000.md").write_text("old")
+    run_now(db, job)
+    assert sorted(file.name for file in folder.iterdir())[0] == "20260104_090000.md"
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_a_run_in_a_person_s_session_does_not_move_it_to_another_directory(
+    db: SessionDB, add_job: AddJob, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    db.create_session("mine", "cli", cwd=str(elsewhere), workspace=str(elsewhere))
+    run_now(db, add_job("say noted", session="mine"))
+    session = db.get_session("mine")
+    assert session is not None
+    assert session["cwd"] == str(elsewhere)
+
+
 def test_a_failed_run_is_tried_again_and_reported_when_the_attempts_are_used_up(
     db: SessionDB, add_job: AddJob, files: JobFiles
 ) -> None:

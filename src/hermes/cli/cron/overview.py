@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes.cli.command import Words, add_json_option, add_store_option, parse_text
@@ -19,7 +18,7 @@ from hermes.cli.cron.job_text import (
 from hermes.cli.exit_codes import DONE
 from hermes.cli.io.output import fold_line, get_terminal_width, print_error, print_json, print_lines
 from hermes.cli.io.text_columns import Column, format_table, measure_table, widen_columns
-from hermes.cli.store_access import get_store_path
+from hermes.cli.store_access import get_store_path, open_store
 from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
@@ -49,9 +48,7 @@ def list_jobs(arguments: argparse.Namespace) -> int:
     from hermes.jobs.cron.job_files import JobFiles
 
     jobs, broken = JobFiles().read_all()
-    last: dict[str, JobRun | None] = {
-        job_id: runs[0] if (runs := read_runs(arguments, job_id, 1)) else None for job_id in jobs
-    }
+    last = _read_last_runs(arguments, list(jobs))
     if arguments.json:
         print_json([make_json_job(job, last[job.id]) for job in jobs.values()])
     else:
@@ -79,13 +76,17 @@ def show_job(arguments: argparse.Namespace) -> int:
 
 def read_runs(arguments: argparse.Namespace, job_id: str | None, limit: int, offset: int = 0) -> list[JobRun]:
     """Return the last runs of a job, or of all jobs. Empty if there is no store yet."""
-    from hermes.db.session_db import SessionDB
-
-    path: Path = get_store_path(arguments)
-    if not path.exists():
+    if not get_store_path(arguments).exists():
         return []
-    with SessionDB(path) as db:
+    with open_store(arguments) as db:
         return db.job_runs.list_runs(job_id, limit, offset)
+
+
+def _read_last_runs(arguments: argparse.Namespace, job_ids: list[str]) -> dict[str, JobRun | None]:
+    if not get_store_path(arguments).exists():
+        return dict.fromkeys(job_ids)
+    with open_store(arguments) as db:
+        return {job_id: next(iter(db.job_runs.list_runs(job_id, 1)), None) for job_id in job_ids}
 
 
 def _format_jobs(jobs: list[Job], last: dict[str, JobRun | None]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from hermes import errors, home
 from hermes.atomic_files import replace_file
 from hermes.jobs.cron.job import FILE, NOWHERE, Job
 from hermes.jobs.cron.job_files import JobFiles
+from hermes.store.jobs.job_runs import PENDING
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -86,6 +87,8 @@ class ResultDelivery:
         text = compose_text(job, run, answer)
         try:
             where = await self._hand_over(job, run, text)
+        except errors.StoreError:  # the next tick hands the result over
+            return PENDING
         except (errors.HermesError, OSError) as problem:
             where = f"failed: {problem}"
         await asyncio.to_thread(self._db.job_runs.set_delivery, run, where)
@@ -114,6 +117,9 @@ class ResultDelivery:
             stamp = datetime.fromtimestamp(run.started_at, job.zone)
             path = folder / f"{stamp:%Y%m%d_%H%M%S}.md"
         replace_file(path, f"{text}\n".encode("utf-8", "replace"))
+        if not named:
+            for old in sorted(path.parent.glob("*.md"))[: -job.keep]:
+                old.unlink(missing_ok=True)
         return path
 
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from hermes import clock, errors, secrets
 from hermes.agent.answer import Answer, collect_answer
@@ -40,6 +40,8 @@ GRACE_S = 10.0
 """How long a turn that was stopped may take to end."""
 BUSY_NAP_S, LONGEST_BUSY_S = 3.0, 10 * clock.MINUTE
 """How often, and for how long, a run waits for a session that somebody else works in."""
+STORE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
+T = TypeVar("T")
 COMPLETE, FAILED = "cron_complete", "cron_failed"
 SHUTDOWN = "the program was shut down during the run"
 
@@ -88,8 +90,8 @@ class Runner:
         if state == "done" and is_silent(answer):
             delivery = "silent"
         runs = self._db.job_runs
-        is_recorded = await asyncio.to_thread(runs.finish, run, state, detail, delivery, retry_at)
-        ended = await asyncio.to_thread(runs.find, run)
+        is_recorded = await _insist(lambda: runs.finish(run, state, detail, delivery, retry_at))
+        ended = await _insist(lambda: runs.find(run))
         if not is_recorded or ended is None:
             return Outcome(run, answer, is_recorded=False)
         if delivery == PENDING:
@@ -101,6 +103,17 @@ class Runner:
         """Delete the runs that the job does not keep, with their sessions."""
         with suppress(errors.StoreError):
             await asyncio.to_thread(delete_old_runs, self._db, job)
+
+
+async def _insist(call: Callable[[], T]) -> T:
+    """Make a store call. Try again for a while if the store is busy or full: the outcome exists nowhere else."""
+    for pause in STORE_PAUSES_S:
+        try:
+            return await asyncio.to_thread(call)
+        except errors.StoreError as problem:
+            _log.warning("the outcome of a run cannot be recorded yet: %s", problem)
+            await asyncio.sleep(pause)
+    return await asyncio.to_thread(call)
 
 
 def delete_old_runs(db: SessionDB, job: Job) -> int:
@@ -215,7 +228,8 @@ class _Attempt:
         surface = Surface(name=f"job {job.id}", end_reason=ends, keeps_partial=True)
         self._conversation = Conversation(self._db, LocalAgentProvider(parts, models), scope, surface, models)
         self._conversation.expect(True)
-        await self._enter(self._conversation, session_id, folder)
+        # A person's conversation keeps its directory.
+        await self._enter(self._conversation, session_id, None if is_visited else folder)
         await asyncio.to_thread(self._db.job_runs.set_session, self._run, session_id)
         await collect_answer(self._conversation.say(self._make_prompt()), self._show, self._answer)
 
@@ -247,7 +261,9 @@ class _Attempt:
                     return self._db.create_session(session_id, SOURCE, **origin)
             at += 1
 
-    async def _enter(self, conversation: Conversation[SessionDB], session_id: str, folder: Path) -> None:
+    async def _enter(
+        self, conversation: Conversation[SessionDB], session_id: str, folder: Path | None
+    ) -> None:
         """Take the lease of the session. If somebody else works in it, wait until it is free."""
         until = clock.now() + min(self._job.timeout_seconds, LONGEST_BUSY_S)
         while True:

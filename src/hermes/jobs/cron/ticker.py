@@ -7,7 +7,9 @@ which ticker gets a due time. The runs of a job follow one another; a few jobs r
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock, errors, secrets
@@ -33,6 +35,9 @@ LOOK_EVERY_S = 5.0
 RECOVER_EVERY_S = 15.0
 """How often killed runs of other processes are looked for."""
 KILLED = "cron_killed"
+SUSPECT_S = 60.0
+"""A running process of this machine has so long to extend a lease that has expired. After the machine was asleep, all
+leases have expired."""
 LEFT_S = 60.0
 """A result that was not handed over for so long was left, even if its process is running."""
 SHORTEST_WAIT_S = 0.05
@@ -60,6 +65,8 @@ class Ticker:
         self._last_due: dict[str, int] = {}
         """The last due time of each job that was taken, as far as this process knows."""
         self._reported: dict[str, str] = {}
+        self._suspects: dict[JobRun, float] = {}
+        """Runs of this machine whose lease has expired, and when this was first seen."""
         self._recovered_at = 0.0
 
     @property
@@ -91,7 +98,8 @@ class Ticker:
         now = clock.now()  # killed runs are tried again at once
         for run in await asyncio.to_thread(self._db.job_runs.list_retries, now):
             job = jobs.get(run.job_id)
-            if job is not None and job.enabled:
+            # A job that was rescheduled or resumed begins anew.
+            if job is not None and job.enabled and (run.due_at > job.since or run.cause == "manual"):
                 self._start(job.id, self._retry(run))
         if any(self._is_due(job, now) for job in jobs.values()):
             self._last_due = await asyncio.to_thread(self._db.job_runs.find_last_due)
@@ -126,7 +134,8 @@ class Ticker:
             if job.enabled and (due := job.read_schedule().next_after(now)) is not None
         ]
         retry = await asyncio.to_thread(self._db.job_runs.find_next_retry)
-        times += [] if retry is None else [retry]
+        # A retry that is overdue waits for something else: a free slot, or a job that is paused.
+        times += [] if retry is None or retry <= now else [retry]
         return max(SHORTEST_WAIT_S, min([LOOK_EVERY_S, *(due - now for due in times)]))
 
     # ---------------------------------------------------------------- runs
@@ -186,7 +195,7 @@ class Ticker:
 
     async def _recover(self, jobs: Mapping[str, Job]) -> None:
         """Record killed runs, and hand over the results that their processes left."""
-        await recover_runs(self._db, jobs)
+        await recover_runs(self._db, jobs, self._is_spared)
         now = clock.now()
         for run in await asyncio.to_thread(self._db.job_runs.list_undelivered):
             is_left = is_gone(run.holder_host, run.holder_pid, run.holder_start)
@@ -199,6 +208,13 @@ class Ticker:
             answer = await asyncio.to_thread(read_answer, self._db, run)
             await self._delivery.deliver(job, run, answer)
 
+    def _is_spared(self, run: JobRun) -> bool:
+        """Return whether a run with an expired lease may still be at work, because its process runs here."""
+        if run.holder_host != os.uname().nodename:
+            return False
+        first = self._suspects.setdefault(run, monotonic())
+        return monotonic() - first < SUSPECT_S
+
     def _report_broken(self, broken: Sequence[BrokenFile]) -> None:
         """Log each broken job file once."""
         now = {str(file.path): file.problem for file in broken}
@@ -208,15 +224,18 @@ class Ticker:
         self._reported = now
 
 
-async def recover_runs(db: SessionDB, jobs: Mapping[str, Job]) -> list[JobRun]:
-    """Record the runs whose process is gone as killed. They are tried again as their jobs say. Return them."""
+async def recover_runs(
+    db: SessionDB, jobs: Mapping[str, Job], is_spared: Callable[[JobRun], bool] = lambda _run: True
+) -> list[JobRun]:
+    """Record the runs whose process is gone as killed. They are tried again as their jobs say. Return them. `is_spared`
+    as in `JobRuns.recover`; by default, only processes that are known to have ended count."""
 
     def choose_retry(run: JobRun) -> float | None:
         job = jobs.get(run.job_id)
         return None if job is None else job.choose_retry(run.attempt, clock.now(), killed=True)
 
     def recover() -> list[JobRun]:
-        killed = db.job_runs.recover(choose_retry)
+        killed = db.job_runs.recover(choose_retry, is_spared)
         for run in killed:
             with suppress(errors.StoreError):
                 _end_session(db, run)

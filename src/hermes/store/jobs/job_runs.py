@@ -168,16 +168,20 @@ class JobRuns:
         """Record where the result of a run went."""
         self._engine.write(lambda writer: writer.run(SET_DELIVERY, delivery, *run.key))
 
-    def recover(self, choose_retry: Callable[[JobRun], float | None]) -> list[JobRun]:
+    def recover(
+        self,
+        choose_retry: Callable[[JobRun], float | None],
+        is_spared: Callable[[JobRun], bool] = lambda _run: False,
+    ) -> list[JobRun]:
         """Record the runs whose process is gone as killed, and return them. `choose_retry` returns the time of the
-        next attempt, or None."""
+        next attempt, or None. A run whose lease has expired, but for which `is_spared` is true, is left alone."""
         killed: dict[tuple[str, int, int], JobRun] = {}
 
         def work(writer: Writer) -> list[JobRun]:
             now = clock.now()
             for row in writer.rows(RUNNING, None, None):
                 run = JobRun._make(row)
-                if not _is_lost(run, now):
+                if not _is_lost(run, now, is_spared):
                     continue
                 retry_at = choose_retry(run)
                 writer.run(END, "killed", _describe_loss(run), None, retry_at, now, *run.key)
@@ -186,7 +190,8 @@ class JobRuns:
 
         with self._engine.read() as reader:  # the usual case writes nothing
             now = clock.now()
-            if not any(_is_lost(JobRun._make(row), now) for row in reader.rows(RUNNING, None, None)):
+            running = [JobRun._make(row) for row in reader.rows(RUNNING, None, None)]
+            if not any(_is_lost(run, now, is_spared) for run in running):
                 return []
         return self._engine.write(work)
 
@@ -273,8 +278,10 @@ def _get_holder(run: JobRun) -> tuple[str | None, int | None, str | None]:
     return run.holder_host, run.holder_pid, run.holder_start
 
 
-def _is_lost(run: JobRun, now: float) -> bool:
-    return is_gone(*_get_holder(run)) or run.expires_at is None or run.expires_at < now
+def _is_lost(run: JobRun, now: float, is_spared: Callable[[JobRun], bool]) -> bool:
+    if is_gone(*_get_holder(run)):
+        return True
+    return (run.expires_at is None or run.expires_at < now) and not is_spared(run)
 
 
 def _describe_loss(run: JobRun) -> str:
