@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.agent.task_server import TaskServer
 from tests.gateway.conformance.echo_model import EchoModel
 from tests.gateway.conformance.on_telegram import OnTelegram
 from tests.gateway.conformance.stage import Person, until
@@ -79,6 +81,25 @@ def test_a_result_waits_in_the_outbox_until_a_gateway_starts(gateway: OperatedGa
     gateway.kill()
     gateway.start()
     assert len(gateway.heard(ann)) == 1
+
+
+def test_a_gateway_that_is_killed_during_a_run_records_it_and_answers_after_its_start(
+    gateway: OperatedGateway, ann: Person
+) -> None:
+    with closing(TaskServer()) as server:
+        gateway.config["model"]["base_url"] = server.base_url
+        gateway.save()
+        gateway.start()
+        add(gateway, "in 1s", "hold gate")
+        until(lambda: server.heard, lambda: gateway.log)
+        gateway.kill()
+        server.let_go("gate")
+        gateway.start()
+        until(lambda: gateway.heard(ann), lambda: gateway.log)
+        assert gateway.heard(ann) == ["well then"]
+        with gateway.open_store() as db:
+            second, first = db.job_runs.list_runs("report")
+    assert (first.state, second.state, first.due_at) == ("killed", "done", second.due_at)
 
 
 def test_a_long_result_is_split_as_the_platform_needs_it(gateway: OperatedGateway, ann: Person) -> None:
