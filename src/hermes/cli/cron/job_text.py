@@ -20,6 +20,13 @@ def find_next(job: Job) -> int | None:
     return job.read_schedule().next_after(max(clock.now(), job.since)) if job.enabled else None
 
 
+def format_schedule(job: Job) -> str:
+    """Return the schedule for a list. One time is a column of its own there."""
+    from hermes.jobs.cron.schedule import OneTime
+
+    return "once" if isinstance(job.read_schedule(), OneTime) else job.schedule
+
+
 def describe_new_job(job: Job, headline: str) -> Iterator[str]:
     from hermes.jobs.cron.new_job import list_next_times
 

@@ -11,6 +11,7 @@ from hermes.cli.cron.job_text import (
     NEVER,
     describe_process,
     find_next,
+    format_schedule,
     format_state,
     format_took,
     make_json_job,
@@ -95,7 +96,7 @@ def _format_jobs(jobs: list[Job], last: dict[str, JobRun | None]) -> Iterator[st
         due, run = find_next(job), last[job.id]
         before = NEVER if run is None else f"{job.format_time(run.due_at)}: {format_state(run, job)}"
         after = "paused" if not job.enabled else NEVER if due is None else job.format_time(due)
-        cells.append([job.id, job.schedule, after, before, job.name])
+        cells.append([job.id, format_schedule(job), after, before, job.name])
     width = get_terminal_width()
     if width is None:
         return format_table(COLUMNS, cells, RULE)
