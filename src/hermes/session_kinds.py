@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 Kind = Literal["chat", "job", "child", "tool"]
@@ -29,6 +30,9 @@ CHAT_TYPES = ("dm", "group", "channel", "thread")
 """The types of platform chats that the reference documents."""
 SOURCE_ALIASES = {"api_server": "api-server"}
 
+CRON_SESSION = re.compile(r"cron_([a-z0-9][a-z0-9-]{0,39})_\d{8}_\d{6}")
+"""The documented id of a session that a scheduled job began: the job, and the time of its start."""
+
 IMPORTED_ROLES = {"system": "imported_system", "developer": "imported_developer"}
 """Roles that instruct a model, and the roles that replace them in messages from an untrusted file."""
 KEPT_FROM_MODELS = frozenset(IMPORTED_ROLES.values())
@@ -48,3 +52,9 @@ def classify_session(source: str, *, child: bool) -> Kind:
     if source in JOB_SOURCES:
         return "job"
     return "tool" if source == "tool" else "chat"
+
+
+def find_job_id(session_id: str) -> str | None:
+    """Return the job that a session belongs to. None if the id is not that of a session of a scheduled job."""
+    match = CRON_SESSION.fullmatch(session_id)
+    return None if match is None else match[1]

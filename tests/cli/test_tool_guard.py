@@ -37,6 +37,8 @@ def every_command(commands: dict[str, Command], before: str = "hermes") -> Itera
 
 EVERY = dict(every_command(COMMANDS))
 FOR_PEOPLE = """
+hermes cron add, hermes cron pause, hermes cron resume, hermes cron run, hermes cron edit, hermes cron remove,
+hermes cron tick, hermes cron daemon,
     hermes gateway, hermes gateway run, hermes gateway reload, hermes gateway setup,
     hermes gateway pair, hermes gateway block, hermes gateway unblock, hermes gateway outbox resend,
     hermes gateway outbox drop, hermes gateway install, hermes gateway uninstall, hermes gateway keys add,

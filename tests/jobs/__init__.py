@@ -1,0 +1,1 @@
+"""Tests of the work that the agent does without a person."""

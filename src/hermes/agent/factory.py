@@ -30,6 +30,7 @@ from hermes.agent.tool import Tool
 from hermes.agent.transcript import Record
 
 if TYPE_CHECKING:
+    from hermes.agent.approvals.grants import Grants
     from hermes.agent.delegation import Delegation
     from hermes.agent.edit_journal import EditJournal
     from hermes.agent.memory_flush import MemorySaver
@@ -50,8 +51,15 @@ FOR_EVERYBODY = (*SAVING, "session_search", "todo", "delegate_task")
 """
 
 
-def make_standard_components(*, is_job: bool = False, surface_decides: bool = False) -> AgentComponents:
-    return StandardFactory(is_job=is_job, surface_decides=surface_decides).parts()
+def make_standard_components(
+    *,
+    is_job: bool = False,
+    surface_decides: bool = False,
+    make_more_tools: Callable[[], Sequence[Tool]] = tuple,
+) -> AgentComponents:
+    return StandardFactory(
+        is_job=is_job, surface_decides=surface_decides, make_more_tools=make_more_tools
+    ).parts()
 
 
 def list_inferior_models(settings: Settings) -> set[str]:
@@ -73,6 +81,8 @@ class StandardFactory:
         is_job: bool = False,
         has_quota: bool = False,
         surface_decides: bool = False,
+        grants: Grants | None = None,
+        make_more_tools: Callable[[], Sequence[Tool]] = tuple,
     ) -> None:
         """`home` is the folder for memory and skills, if it differs from the program's home.
 
@@ -81,9 +91,14 @@ class StandardFactory:
         it. `has_quota`: the tasks that each person gives to subagents are counted.
         `surface_decides`: tools ask in the mode `auto` as in the mode `ask`, because the surface has a mode for
         each conversation and answers for the person.
+
+        `grants` are the only consents of an agent that works without a person. It then has neither memory nor the
+        approval mode of the settings: what the grants do not cover needs an approval. `make_more_tools` makes the
+        tools of surfaces, which only an owner of the machine gets.
         """
         self._home, self._machine, self._shared, self._is_job = home, machine, shared, is_job
         self._has_quota, self._surface_decides = has_quota, surface_decides
+        self._grants, self._make_more_tools = grants, make_more_tools
         self._savers: dict[str, MemorySaver] = {}
         self._journals: dict[bool, EditJournal] = {}
         self._wish = ModelChoice()
@@ -97,7 +112,13 @@ class StandardFactory:
         """Return a factory for another person. The new factory has its own memory and skills. It shares the
         settings, prices, auxiliary model, background processes, subagents, task quota and access to the
         machine with this factory."""
-        theirs = StandardFactory(home=home, machine=machine, shared=shared, has_quota=has_quota)
+        theirs = StandardFactory(
+            home=home,
+            machine=machine,
+            shared=shared,
+            has_quota=has_quota,
+            make_more_tools=self._make_more_tools,
+        )
         theirs._is_part = True
         in_common = (
             *("settings", "prices", "cooldowns", "processes", "subagents", "task_quota", "access"),
@@ -269,16 +290,18 @@ class StandardFactory:
         make_unreadable()
         sandbox, network = self.settings.sandbox, self.settings.sandbox.network
         mode = self.settings.approvals.mode
+        must_ask = self._grants is not None or (self._surface_decides and mode == AUTO)
         return Access(
             AccessSettings(
-                mode=ASK if self._surface_decides and mode == AUTO else mode,
+                mode=ASK if must_ask else mode,
                 network=not self._is_job if network is None else network,
                 readable=sandbox.readable,
                 writable=sandbox.writable,
                 environment=sandbox.environment,
                 withheld=frozenset(list_key_names(config_file.read())),
                 key_file=self.settings.store.key_file,
-            )
+            ),
+            self._grants,
         )
 
     def make_tools(self, incognito: bool) -> Sequence[Tool]:
@@ -295,7 +318,14 @@ class StandardFactory:
             incognito=incognito,
             shared=self._shared,
         )
-        return [tool for tool in tools if self._machine or tool.name in FOR_EVERYBODY]
+        if self._machine and not incognito:
+            tools += self._make_more_tools()
+        withheld = () if self._grants is None else ("memory",)
+        return [
+            tool
+            for tool in tools
+            if (self._machine or tool.name in FOR_EVERYBODY) and tool.name not in withheld
+        ]
 
     def get_journal(self, incognito: bool) -> EditJournal:
         from hermes.agent.edit_journal import EditJournal
@@ -342,7 +372,7 @@ class StandardFactory:
                 source=working.source,
                 model=working.model.name,
                 started_at=clock.now(),
-                memory=Memory(self._locate_in_home("memories")),
+                memory=Memory(self._locate_in_home("memories")) if self._grants is None else None,
                 skills=Skills(self._locate_in_home("skills")),
                 machine=self._machine,
                 about=working.about,

@@ -30,6 +30,7 @@ from hermes.text import make_printable, spell_controls
 if TYPE_CHECKING:
     from hermes.agent.approvals.request import ApprovalRequest, Decision
     from hermes.agent.components import AgentComponents
+    from hermes.agent.tool import Tool
     from hermes.chat.input.attachments import File
     from hermes.conversation.conversation import Conversation
     from hermes.db.session_db import AnyStore, SessionDB
@@ -297,7 +298,9 @@ def _make_parts(arguments: argparse.Namespace) -> AgentComponents:
     from hermes.session_kinds import classify_session
 
     is_job = classify_session(_get_source(arguments), child=False) == "job"
-    parts = make_standard_components(is_job=is_job)._replace(platforms=_list_platforms)
+    more_tools = tuple if is_job else _make_job_tools
+    parts = make_standard_components(is_job=is_job, make_more_tools=more_tools)
+    parts = parts._replace(platforms=_list_platforms)
     return add_transcripts(parts, arguments)
 
 
@@ -308,6 +311,18 @@ def add_transcripts(parts: AgentComponents, arguments: argparse.Namespace) -> Ag
     if read_setting("sessions", "transcripts") != "all":
         return parts
     return parts._replace(transcribe=lambda db, session_id: _transcribe(arguments, db, session_id))
+
+
+def _make_job_tools() -> list[Tool]:
+    """Return the tools with which the agent proposes scheduled jobs."""
+    from hermes.jobs.cron.proposal_tool import ScheduleJob
+
+    def check_destination(deliver: str) -> None:
+        from hermes.gateway.scheduled_jobs import HomeSender  # slow to import, and seldom needed
+
+        HomeSender(None).check_destination(deliver)
+
+    return [ScheduleJob(check_destination)]
 
 
 def _list_platforms() -> list[str] | None:

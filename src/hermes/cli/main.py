@@ -50,6 +50,7 @@ COMMANDS = {
         "hermes.cli.acp", "serve an editor over stdin and stdout (Agent Client Protocol)", Access.CHANGES
     ),
     "batch": Command("hermes.cli.batch", "answer many prompts from a file", Access.CHANGES),
+    "cron": Command("hermes.cli.cron", "run prompts at certain times: scheduled jobs", Access.READS),
     "setup": Command("hermes.cli.setup", "choose and test the model that answers", Access.PERSON),
     "config": Command("hermes.cli.config", "show and change settings and keys", Access.READS),
     "memory": Command("hermes.cli.memory:define_memory", "read and edit the agent's memory", Access.READS),

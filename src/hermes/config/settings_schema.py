@@ -197,6 +197,20 @@ class SessionSettings(Section, frozen=True):
     ] = None
 
 
+class CronSettings(Section, frozen=True):
+    """Settings of scheduled jobs."""
+
+    timezone: Annotated[
+        str | None, Setting(ZONE, "the time zone of new jobs; default: the time zone of the machine")
+    ] = None
+    jobs_at_once: Annotated[
+        int, Setting(make_integer(1, 100), "how many jobs a process runs at the same time; the others wait")
+    ] = 2
+    in_gateway: Annotated[
+        bool, Setting(FLAG, "let the gateway run scheduled jobs; otherwise only `hermes cron` does")
+    ] = True
+
+
 class StoreSettings(Section, frozen=True):
     """Settings of the store."""
 
@@ -218,6 +232,7 @@ class Settings(Section, frozen=True):
     approvals: ApprovalSettings = ApprovalSettings()
     sandbox: SandboxSettings = SandboxSettings()
     sessions: SessionSettings = SessionSettings()
+    cron: CronSettings = CronSettings()
     store: StoreSettings = StoreSettings()
     prices: Mapping[str, Mapping[str, float]] = {}
     """The prices of each model in dollars per million tokens: `input`, `output`, `cache_read`,

@@ -57,3 +57,26 @@ def _make_hint(unknown: object) -> str:
     zones |= {name.casefold(): name for name in names}
     close = get_close_matches(str(unknown).strip().casefold(), zones, n=1, cutoff=0.8)
     return f"; did you mean {zones[close[0]]}?" if close else ""
+
+
+def find_local_name() -> str:
+    """Return the name of the machine's time zone, from `TZ` or the system's settings. `UTC` if it is unknown."""
+    import os
+    from pathlib import Path
+
+    named = os.environ.get("TZ", "").removeprefix(":").strip()
+    candidates = [named] if named else []
+    localtime = Path("/etc/localtime")
+    if localtime.is_symlink():
+        candidates.append(str(localtime.resolve()).partition("zoneinfo/")[2])
+    try:
+        candidates.append(Path("/etc/timezone").read_text(encoding="utf-8").strip())
+    except (OSError, UnicodeDecodeError):
+        pass
+    for name in candidates:
+        try:
+            find_zone(name)
+        except UnknownZone:
+            continue
+        return name
+    return "UTC"

@@ -1,4 +1,4 @@
-"""Methods for a gateway with many chats: leases, routing, inbox, outbox and handoffs.
+"""Methods for a gateway with many chats: leases, routing, inbox, outbox, handoffs and runs of jobs.
 
 Only `SessionDB` has them. Managers are imported on first use.
 """
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hermes.store.chats.routing import Routing
     from hermes.store.chats.telegram_topics import TelegramTopics
     from hermes.store.engine import Engine
+    from hermes.store.jobs.job_runs import JobRuns
     from hermes.store.transfer.mirror_source import MirrorSource
 
 
@@ -52,6 +53,13 @@ class ChatVerbs:
         from hermes.store.chats.outbox import Outbox
 
         return Outbox(self._engine)
+
+    @property
+    def job_runs(self) -> JobRuns:
+        """The runs of scheduled jobs: which process took which due time, and the outcome."""
+        from hermes.store.jobs.job_runs import JobRuns
+
+        return JobRuns(self._engine)
 
     @property
     def mirrored(self) -> MirrorSource:

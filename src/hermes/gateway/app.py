@@ -41,6 +41,7 @@ from hermes.gateway.outbound.retry import until_stored
 from hermes.gateway.platform_connections import UP, Connections, PlatformState
 from hermes.gateway.platform_setup import make_adapters as make_adapters
 from hermes.gateway.reload import Reloader
+from hermes.gateway.scheduled_jobs import make_job_tools, make_ticker
 from hermes.gateway.sessions import handoffs, legacy_routing, reset_scheduler
 from hermes.gateway.sessions.session_lookup import SessionLookup
 from hermes.gateway.settings import GatewaySettings
@@ -112,6 +113,7 @@ class Gateway:
             Transcripts(db, self.sessions, which),
             IndexFile(db, self.sessions, enabled=has_index),
         )
+        self.jobs = make_ticker(self.context)
         self._ending, self._state_changed = asyncio.Event(), asyncio.Event()
         self.context.notify_chat_changed = self.mirrors[1].touch
         self._background: list[asyncio.Task[None]] = []
@@ -161,6 +163,8 @@ class Gateway:
         self._start_background(reset_scheduler.watch_resets(self.context, self.router))
         self._start_background(handoffs.watch_handoffs(self.context, self.router))
         self._mirroring = [asyncio.create_task(mirror.follow(self._ending)) for mirror in self.mirrors]
+        if self.jobs is not None:
+            self._start_background(self.jobs.watch())
         self._start_background(self._update_status())
         self._start_background(self._housekeeping())
         self._operate(requests.serve_requests(self._request_handlers()))
@@ -185,7 +189,8 @@ class Gateway:
             await asyncio.gather(self._resuming, return_exceptions=True)
         await self.connections.stop_receiving()
         until = monotonic() + self.settings.drain_seconds
-        await self.router.close(until - monotonic())
+        closing_jobs = [] if self.jobs is None else [self.jobs.close(until - monotonic())]
+        await asyncio.gather(self.router.close(until - monotonic()), *closing_jobs)
         await self.delivery.close(max(LEAST_DRAIN_S, until - monotonic()))
         await self.connections.close()
         await self.context.agents.close()
@@ -344,7 +349,8 @@ async def run_gateway(settings: GatewaySettings) -> None:
     adapters, broken = make_adapters(settings)
     if not adapters:
         raise no_platform_error(broken)
-    db, agents = SessionDB(spool=True), StandardAgentProvider(StandardFactory())
+    db = SessionDB(spool=True)
+    agents = StandardAgentProvider(StandardFactory(make_more_tools=make_job_tools))
     gateway = Gateway(db, settings, adapters, agents)
     for name, why in broken.items():
         gateway.connections.add_broken(name, why)

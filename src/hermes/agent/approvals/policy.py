@@ -128,7 +128,11 @@ class Policy:
             return Walls.NONE
         if outside is not None and self.sandbox.is_there:
             await self._ask(
-                ApprovalRequest(subject, f"leaves the sandbox: {outside}"), approve, "this command"
+                ApprovalRequest(
+                    subject, f"leaves the sandbox: {outside}", command=command, leaves_sandbox=True
+                ),
+                approve,
+                "this command",
             )
             return Walls.NONE
         commands = await asyncio.to_thread(parse_shell, command)
@@ -136,7 +140,7 @@ class Policy:
             return Walls.READ_ONLY if self.sandbox.is_there else Walls.NONE
         if not self.sandbox.is_there:
             reason = f"runs without a sandbox ({self.sandbox.reason})"
-            await self._ask(ApprovalRequest(subject, reason), approve, "this command")
+            await self._ask(ApprovalRequest(subject, reason, command=command), approve, "this command")
             return Walls.NONE
         if self._mode == AUTO or await asyncio.to_thread(self._is_granted, subject, commands, folder):
             return Walls.SANDBOX
@@ -147,6 +151,7 @@ class Policy:
             "may change files of the workspace",
             scopes,
             prefix,
+            command=command,
             is_granted=lambda: self._is_granted(subject, commands, folder),
         )
         decision = await self._ask(request, approve, "this command")
@@ -295,6 +300,29 @@ def _list_possible_paths(text: str) -> list[str]:
 
 
 # ---------------------------------------------------------------- grants for commands with a prefix
+
+
+def find_prefix(text: str) -> str:
+    """Return the words of a command as the prefix of a grant. Empty if the words may be no prefix, for example because
+    they would allow every command, or if they are more than one simple command."""
+    commands = parse_shell(text)
+    if commands is None or len(commands) != 1:
+        return ""
+    words = [word.text if word.literal and not word.glob else "" for word in commands[0].words]
+    beginning = _find_beginning(words)
+    is_prefix = (
+        beginning and all(words) and len(words) >= len(beginning) and not _is_running_other(commands[0])
+    )
+    return " ".join(words) if is_prefix and not any(" " in word for word in words) else ""
+
+
+def is_covered_by(prefixes: Sequence[str], text: str) -> bool:
+    """Return whether each command in a text only reads, or begins with one of the prefixes. A command that changes
+    the folder is not covered."""
+    commands = parse_shell(text)
+    if not prefixes or commands is None or any(command.program == CHANGES_FOLDER for command in commands):
+        return False
+    return _is_covered([prefix.split(" ") for prefix in prefixes], commands)
 
 
 def _suggest_prefix(commands: Sequence[SimpleCommand]) -> tuple[str, ...]:

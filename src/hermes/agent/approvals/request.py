@@ -29,6 +29,10 @@ class ApprovalRequest(NamedTuple):
     """The unified diff of an edit; empty for other actions."""
     workspace: str = ""
     """The workspace in which a stored consent would be valid."""
+    command: str = ""
+    """The command, if the action is a command; `subject` may also name its folder."""
+    leaves_sandbox: bool = False
+    """Whether the command runs outside the sandbox although there is one."""
     is_granted: Callable[[], bool] | None = None
     """Returns whether the answer to an earlier request already covers this request."""
 

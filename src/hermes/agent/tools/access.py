@@ -45,9 +45,14 @@ class AccessSettings(NamedTuple):
 
 
 class Access:
-    def __init__(self, settings: AccessSettings = AccessSettings()) -> None:  # noqa: B008  an immutable value
+    def __init__(
+        self,
+        settings: AccessSettings = AccessSettings(),  # noqa: B008  an immutable value
+        grants: Grants | None = None,
+    ) -> None:
+        """`grants`: the stored consents, if they are not those of the home."""
         self.settings = settings
-        self._grants = Grants()
+        self._grants = grants or Grants()
         self._policies: dict[tuple[Path, Path], Policy] = {}
         self._temporary: Path | None = None
         self._lock = threading.Lock()

@@ -31,6 +31,8 @@ from hermes.cli.filters import (
 from hermes.cli.io.output import fold_line, get_terminal_width, print_json, print_lines
 from hermes.cli.io.text_columns import Column, format_table, measure_table, widen_columns
 from hermes.cli.store_access import open_store
+from hermes.session_kinds import find_job_id
+from hermes.text import format_count
 
 if TYPE_CHECKING:
     from hermes.store.sessions.listing import ConversationPage
@@ -51,7 +53,7 @@ PLAIN_RULE = 95
 
 JSON_FIELDS = (
     "id", "title", "preview", "source", "kind", "model", "message_count", "started_at", "last_active", "ended_at",
-    "end_reason", "workspace", "pinned", "archived", "tags",
+    "end_reason", "workspace", "pinned", "archived", "tags", "job",
 )  # fmt: skip
 
 
@@ -96,15 +98,40 @@ def list_sessions(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([make_json_row(row) for row in page.rows], arguments.json)
         return DONE
-    print_lines(_format_rows(page.rows) if page.rows else ["No sessions found."])
+    print_lines(_format_groups(page.rows) if page.rows else ["No sessions found."])
     print_lines(_format_footer(page, arguments.offset))
     return DONE
 
 
 def make_json_row(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row of a conversation for JSON output, with the fields `JSON_FIELDS`."""
-    fields = {**row, "pinned": row["pinned_at"] is not None, "archived": bool(row["archived"])}
+    fields = {
+        **row,
+        "pinned": row["pinned_at"] is not None,
+        "archived": bool(row["archived"]),
+        "job": _find_job(row),
+    }
     return {field: fields.get(field) for field in JSON_FIELDS}
+
+
+def _find_job(row: dict[str, Any]) -> str | None:
+    """Return the scheduled job of a conversation."""
+    return find_job_id(row["root_id"] or row["id"]) if row["source"] == "cron" else None
+
+
+def _format_groups(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Format the conversations of people first, then the runs of each scheduled job under its name."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(_find_job(row) or "", []).append(row)
+    others = groups.pop("", [])
+    if others:
+        yield from _format_rows(others)
+    for place, (job_id, runs) in enumerate(groups.items()):
+        if place or others:
+            yield ""
+        yield f"Job {job_id}: {format_count(len(runs), 'conversation')}"
+        yield from _format_rows(runs)
 
 
 def _format_rows(rows: list[dict[str, Any]]) -> Iterator[str]:

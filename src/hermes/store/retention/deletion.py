@@ -50,6 +50,8 @@ UNSEND = "DELETE FROM outbox WHERE session_id = ?"
 # A queued entry is not yet part of the session and will be processed in another session. A done entry
 # contains only its ids.
 UNRECEIVE = "DELETE FROM inbox WHERE session_id = ? AND state <> 'done' AND state <> 'queued'"
+# The record of a run stays: it says when the job was due. It may quote the conversation, so that text is deleted.
+UNLINK_RUNS = "UPDATE job_runs SET session_id = NULL, message_id = NULL, detail = NULL WHERE session_id = ?"
 UNLEASE = "DELETE FROM leases WHERE conversation_id = ?"
 # The title and the continuations that the trash stored for a restore.
 FORGET_TITLE = "DELETE FROM state_meta WHERE key = 'trashed_title:' || ?"
@@ -284,6 +286,7 @@ class Retention:
             LEAVE_CHILDREN,
             UNROUTE,
             UNSEND,
+            UNLINK_RUNS,
             UNRECEIVE,
             UNLEASE,
             FORGET_TITLE,

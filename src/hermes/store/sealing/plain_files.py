@@ -22,7 +22,7 @@ ROUTING_TAKEN_OVER = "gateway:older_routing"
 then on, the file is only a copy of the routes in the store."""
 EDITING = ".editing-"
 """The prefix of the folder in which a person edits a sealed file."""
-FOLDERS = {"spool": "spool", "gateway": "gateway", "whatsapp": "gateway", "logs": "logs"}
+FOLDERS = {"spool": "spool", "cron": "jobs", "gateway": "gateway", "whatsapp": "gateway", "logs": "logs"}
 SETTINGS = (".env", "config.yaml", "config.yaml.edited", "active_profile")
 
 Is = Callable[[Path], bool]
@@ -48,6 +48,7 @@ KINDS = {
     ),
     "saved": Kind("saved conversations and request dumps", True, "remove those that you do not need"),
     "spool": Kind("spooled messages", True, "they are stored when the store is next opened for writing"),
+    "jobs": Kind("scheduled jobs and their results", True, "remove those that you do not need"),
     "edited": Kind(
         "files of an editor that is open or crashed", True, "copy what you need, then remove the folder"
     ),

@@ -34,6 +34,9 @@ TOPIC_COLUMNS = {
 A store in which topics were never enabled does not have these tables.
 """
 HAS_TOPICS = "SELECT 1 FROM state_meta WHERE key = 'telegram_dm_topic_columns'"
+LATER_TABLES = ("job_runs",)
+"""Tables that were added after the first release, and that no statement on conversations reads. A store without them
+can be read. They are added when it is opened for writing."""
 CONSTRAINTS = ("FOREIGN", "PRIMARY", "UNIQUE", "CHECK", "CONSTRAINT")
 """The first words of lines in a table definition that declare no column."""
 
@@ -55,14 +58,15 @@ class Missing(NamedTuple):
     @property
     def unreadable(self) -> list[str]:
         """The missing tables and columns, described for an error message. Statements that use them fail."""
-        return [f"the table {table}" for table in self.tables] + [
+        return [f"the table {table}" for table in self.tables if table not in LATER_TABLES] + [
             f"the column {table}.{column}" for table, column in self.columns
         ]
 
     @property
     def names(self) -> list[str]:
         rules = read_declared().rules
-        return self.unreadable + [f"the {rules[name]} {name}" for name in self.rules]
+        later = [f"the table {table}" for table in self.tables if table in LATER_TABLES]
+        return self.unreadable + later + [f"the {rules[name]} {name}" for name in self.rules]
 
 
 def schema_sql() -> str:

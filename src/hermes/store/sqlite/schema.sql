@@ -246,6 +246,31 @@ CREATE TABLE IF NOT EXISTS outbox (
 );
 CREATE INDEX IF NOT EXISTS idx_outbox_waiting ON outbox(session_key, id) WHERE state <> 'sent';
 
+-- ours: one row per attempt of a scheduled job. The key lets one process take a due time, the index lets a job have one
+-- run at a time. `expires_at` is extended while the run works; a run whose process is gone was killed.
+CREATE TABLE IF NOT EXISTS job_runs (
+    job_id TEXT NOT NULL,
+    due_at INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    cause TEXT NOT NULL,
+    state TEXT NOT NULL,
+    session_id TEXT,
+    message_id INTEGER,
+    detail TEXT,
+    delivery TEXT,
+    retry_at REAL,
+    holder_host TEXT,
+    holder_pid INTEGER,
+    holder_start TEXT,
+    expires_at REAL,
+    started_at REAL NOT NULL,
+    ended_at REAL,
+    PRIMARY KEY (job_id, due_at, attempt)
+);
+CREATE UNIQUE INDEX IF NOT EXISTS idx_job_runs_running ON job_runs(job_id) WHERE state = 'running';
+CREATE INDEX IF NOT EXISTS idx_job_runs_retry ON job_runs(retry_at) WHERE retry_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_job_runs_session ON job_runs(session_id) WHERE session_id IS NOT NULL;
+
 -- ours: changes by other programs. Triggers only record the id; the next list or search recomputes from the rows.
 -- NOT EXISTS is used instead of OR IGNORE, because the conflict clause of the outer statement would override OR IGNORE.
 CREATE TABLE IF NOT EXISTS changed_messages (message_id INTEGER PRIMARY KEY);

@@ -24,6 +24,8 @@ CREATE TEMP VIEW inbox AS SELECT * FROM main.inbox i
     WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = i.session_id);
 CREATE TEMP VIEW outbox AS SELECT * FROM main.outbox o
     WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = o.session_id);
+CREATE TEMP VIEW job_runs AS SELECT * FROM main.job_runs j
+    WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = j.session_id);
 CREATE TEMP VIEW blob_refs AS SELECT * FROM main.blob_refs b
     WHERE EXISTS (SELECT 1 FROM messages m WHERE m.id = b.message_id);
 CREATE TEMP VIEW blobs AS SELECT * FROM main.blobs b

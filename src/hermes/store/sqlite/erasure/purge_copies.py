@@ -70,6 +70,7 @@ FORGET_IN = {
             'title_request:' || ?1)""",
     "inbox": "DELETE FROM inbox WHERE session_id = ?",
     "outbox": "DELETE FROM outbox WHERE session_id = ?",
+    "job_runs": "UPDATE job_runs SET session_id = NULL, message_id = NULL, detail = NULL WHERE session_id = ?",
     "routing": "DELETE FROM routing WHERE session_id = ?",
     "leases": "DELETE FROM leases WHERE conversation_id = ?",
     "model_usage": "DELETE FROM model_usage WHERE session_id = ?",

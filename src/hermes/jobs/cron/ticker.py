@@ -1,0 +1,254 @@
+"""The ticker: starts the runs that are due. Any number of tickers may work on the same home and store.
+
+A tick records killed runs, hands over results that were left, starts retries, and takes due times. The store decides
+which ticker gets a due time. The runs of a job follow one another; a few jobs run at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from hermes import clock, errors, secrets
+from hermes.jobs.cron.due_times import find_due
+from hermes.jobs.cron.job import NOWHERE, SOURCE, Job
+from hermes.jobs.cron.job_files import BrokenFile, JobFiles
+from hermes.jobs.cron.results import ResultDelivery, read_answer
+from hermes.jobs.cron.runner import MakeComponents, Outcome, Runner, make_standard_job_components
+from hermes.logs import get_logger
+from hermes.store.jobs.job_runs import PENDING, JobRun
+from hermes.store.processes import is_gone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+    from hermes.db.session_db import SessionDB
+    from hermes.jobs.cron.results import Sender
+
+_log = get_logger(__name__)
+
+LOOK_EVERY_S = 5.0
+"""How often job files are read, so that a new or changed job is noticed."""
+RECOVER_EVERY_S = 15.0
+"""How often killed runs of other processes are looked for."""
+KILLED = "cron_killed"
+SUSPECT_S = 60.0
+"""A running process of this machine has so long to extend a lease that has expired. After the machine was asleep, all
+leases have expired."""
+LEFT_S = 60.0
+"""A result that was not handed over for so long was left, even if its process is running."""
+SHORTEST_WAIT_S = 0.05
+
+
+class Ticker:
+    def __init__(
+        self,
+        db: SessionDB,
+        sender: Sender | None,
+        *,
+        files: JobFiles | None = None,
+        jobs_at_once: int = 2,
+        make_components: MakeComponents = make_standard_job_components,
+        on_outcome: Callable[[Job, Outcome], None] = lambda _job, _outcome: None,
+    ) -> None:
+        """`on_outcome` is called after each run of this ticker."""
+        self.files = files or JobFiles()
+        self._db, self._on_outcome = db, on_outcome
+        self._delivery = ResultDelivery(db, self.files, sender)
+        self.runner = Runner(db, self._delivery, make_components)
+        self._slots = asyncio.Semaphore(jobs_at_once)
+        self._working: dict[str, asyncio.Task[None]] = {}
+        self._closing, self._stop_runs = asyncio.Event(), asyncio.Event()
+        self._last_due: dict[str, int] = {}
+        """The last due time of each job that was taken, as far as this process knows."""
+        self._reported: dict[str, str] = {}
+        self._suspects: dict[JobRun, float] = {}
+        """Runs of this machine whose lease has expired, and when this was first seen."""
+        self._recovered_at = 0.0
+
+    @property
+    def running(self) -> list[str]:
+        """The ids of the jobs that this ticker runs or is about to run."""
+        return sorted(self._working)
+
+    async def watch(self) -> None:
+        """Tick until `close`. An error is logged and does not end the loop."""
+        while not self._closing.is_set():
+            try:
+                await self.tick()
+                wait = await self._find_wait()
+            except (errors.HermesError, OSError) as problem:
+                _log.warning("scheduled jobs are delayed: %s", secrets.redact(str(problem)))
+                wait = LOOK_EVERY_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._closing.wait()
+
+    async def tick(self) -> None:
+        """Start everything that is due. Runs continue after this returns; `wait` waits for them."""
+        jobs, broken = await asyncio.to_thread(self.files.read_all)
+        self._report_broken(broken)
+        now = clock.now()
+        if now - self._recovered_at >= RECOVER_EVERY_S or now < self._recovered_at:
+            await self._recover(jobs)
+            self._recovered_at = now
+        now = clock.now()  # killed runs are tried again at once
+        for run in await asyncio.to_thread(self._db.job_runs.list_retries, now):
+            job = jobs.get(run.job_id)
+            # A job that was rescheduled or resumed begins anew.
+            if job is not None and job.enabled and (run.due_at > job.since or run.cause == "manual"):
+                self._start(job.id, self._retry(run))
+        if any(self._is_due(job, now) for job in jobs.values()):
+            self._last_due = await asyncio.to_thread(self._db.job_runs.find_last_due)
+        for job in jobs.values():
+            if self._is_due(job, now):
+                self._start(job.id, self._run_due(job.id))
+
+    async def wait(self) -> None:
+        """Wait until no run of this ticker works."""
+        while self._working:
+            await asyncio.wait(list(self._working.values()))
+
+    async def close(self, seconds: float) -> None:
+        """Start no more runs. Running ones get `seconds` to finish; then they are stopped and recorded as killed."""
+        self._closing.set()
+        if self._working:
+            await asyncio.wait(list(self._working.values()), timeout=max(0.0, seconds))
+        self._stop_runs.set()
+        await asyncio.gather(*self._working.values(), return_exceptions=True)
+
+    def _is_due(self, job: Job, now: float) -> bool:
+        if not job.enabled or job.id in self._working:
+            return False
+        return bool(find_due(job, job.read_schedule(), self._last_due.get(job.id), now))
+
+    async def _find_wait(self) -> float:
+        """Return the seconds until the next due time or retry, or until the job files are to be read again."""
+        now = clock.now()
+        times: list[float] = [
+            due
+            for job in self.files.list_known()
+            if job.enabled and (due := job.read_schedule().next_after(now)) is not None
+        ]
+        retry = await asyncio.to_thread(self._db.job_runs.find_next_retry)
+        # A retry that is overdue waits for something else: a free slot, or a job that is paused.
+        times += [] if retry is None or retry <= now else [retry]
+        return max(SHORTEST_WAIT_S, min([LOOK_EVERY_S, *(due - now for due in times)]))
+
+    # ---------------------------------------------------------------- runs
+
+    def _start(self, job_id: str, work: Coroutine[Any, Any, None]) -> None:
+        """Begin the work of a job, unless some is under way."""
+        if job_id in self._working or self._closing.is_set():
+            work.close()
+            return
+        task = asyncio.create_task(work, name=f"job {job_id}")
+        self._working[job_id] = task
+        task.add_done_callback(lambda done: self._on_done(job_id, done))
+
+    def _on_done(self, job_id: str, task: asyncio.Task[None]) -> None:
+        del self._working[job_id]
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            _log.error("the job %s cannot run: %s", job_id, secrets.redact(str(problem) or repr(problem)))
+
+    async def _run_due(self, job_id: str) -> None:
+        """Run the due times of a job, one after the other. Job file and store are read again before each."""
+        async with self._slots:
+            while not self._closing.is_set():
+                job = await asyncio.to_thread(self.files.get, job_id)
+                if job is None or not job.enabled or await asyncio.to_thread(self._is_running, job_id):
+                    return
+                self._last_due = await asyncio.to_thread(self._db.job_runs.find_last_due)
+                due = find_due(job, job.read_schedule(), self._last_due.get(job_id), clock.now())
+                if not due:
+                    return
+                if due[0].skipped is not None:
+                    await asyncio.to_thread(self._db.job_runs.skip, job_id, due[0].at, due[0].skipped)
+                    continue
+                run = await asyncio.to_thread(self._db.job_runs.claim, job_id, due[0].at, due[0].cause)
+                if run is None:  # another process has taken it
+                    return
+                await self._run(job, run)
+
+    async def _retry(self, failed: JobRun) -> None:
+        async with self._slots:
+            job = await asyncio.to_thread(self.files.get, failed.job_id)
+            if job is None or not job.enabled or self._closing.is_set():
+                return
+            run = await asyncio.to_thread(self._db.job_runs.claim_retry, failed)
+            if run is not None:
+                await self._run(job, run)
+
+    async def _run(self, job: Job, run: JobRun) -> None:
+        _log.info("job %s: run of %s begins", job.id, job.format_time(run.due_at))
+        outcome = await self.runner.run(job, run, stop=self._stop_runs)
+        _log.info("job %s: run of %s is %s", job.id, job.format_time(run.due_at), outcome.run.state)
+        self._on_outcome(job, outcome)
+
+    def _is_running(self, job_id: str) -> bool:
+        return bool(self._db.job_runs.find_running(job_id))
+
+    # ---------------------------------------------------------------- after a crash
+
+    async def _recover(self, jobs: Mapping[str, Job]) -> None:
+        """Record killed runs, and hand over the results that their processes left."""
+        await recover_runs(self._db, jobs, self._is_spared)
+        now = clock.now()
+        for run in await asyncio.to_thread(self._db.job_runs.list_undelivered):
+            is_left = is_gone(run.holder_host, run.holder_pid, run.holder_start)
+            job = jobs.get(run.job_id)
+            if not is_left and now - (run.ended_at or now) < LEFT_S:
+                continue
+            if job is None:
+                await asyncio.to_thread(self._db.job_runs.set_delivery, run, None)
+                continue
+            answer = await asyncio.to_thread(read_answer, self._db, run)
+            await self._delivery.deliver(job, run, answer)
+
+    def _is_spared(self, run: JobRun) -> bool:
+        """Return whether a run with an expired lease may still be at work, because its process runs here."""
+        if run.holder_host != os.uname().nodename:
+            return False
+        first = self._suspects.setdefault(run, monotonic())
+        return monotonic() - first < SUSPECT_S
+
+    def _report_broken(self, broken: Sequence[BrokenFile]) -> None:
+        """Log each broken job file once."""
+        now = {str(file.path): file.problem for file in broken}
+        for path, problem in now.items():
+            if self._reported.get(path) != problem:
+                _log.warning("the job file %s is ignored: %s", path, problem)
+        self._reported = now
+
+
+async def recover_runs(
+    db: SessionDB, jobs: Mapping[str, Job], is_spared: Callable[[JobRun], bool] = lambda _run: True
+) -> list[JobRun]:
+    """Record the runs whose process is gone as killed. They are tried again as their jobs say. Return them. `is_spared`
+    as in `JobRuns.recover`; by default, only processes that are known to have ended count."""
+
+    def choose_retry(run: JobRun) -> float | None:
+        job = jobs.get(run.job_id)
+        return None if job is None else job.choose_retry(run.attempt, clock.now(), killed=True)
+
+    def recover() -> list[JobRun]:
+        killed = db.job_runs.recover(choose_retry, is_spared)
+        for run in killed:
+            with suppress(errors.StoreError):
+                _end_session(db, run)
+            job = jobs.get(run.job_id)
+            if job is not None and run.retry_at is None and job.deliver != NOWHERE:
+                db.job_runs.set_delivery(run, PENDING)  # the failure is reported like a result
+        return killed
+
+    return await asyncio.to_thread(recover)
+
+
+def _end_session(db: SessionDB, run: JobRun) -> None:
+    """End the session that a killed run left open."""
+    session = None if run.session_id is None else db.get_session(run.session_id)
+    if session is not None and session["source"] == SOURCE and session["ended_at"] is None:
+        db.end_session(str(run.session_id), KILLED)

@@ -1,0 +1,1 @@
+"""Scheduled jobs, with real stores, real processes and a model over HTTP."""

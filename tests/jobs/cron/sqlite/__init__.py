@@ -1,0 +1,1 @@
+"""Tests of scheduled jobs that need the file of an SQLite store."""
