@@ -20,7 +20,7 @@ TESTS = Path(__file__).parent
 MEMORY = Path("/dev/shm")
 LEAST_FREE = 2 << 30
 VARIABLE = "HERMES_TESTS_MEMORY"
-START_TOOLS = ("agent", "chat", "conversation", "server")
+START_TOOLS = ("agent", "chat", "conversation", "interop", "jobs", "server")
 """Folders whose tests start tools. A sandbox replaces `/dev`, so a workspace in memory is not visible inside it."""
 ON_DISK = (*START_TOOLS, "survival")
 

@@ -69,3 +69,16 @@ def test_the_first_page_uses_an_index_without_sorting(db: SessionDB) -> None:
             f"idx_sessions_listed_{'active' if order == 'activity' else 'started'}" in line for line in plan
         )
         assert not any("TEMP B-TREE" in line for line in plan)
+
+
+def test_the_queues_of_a_chat_are_read_without_those_of_others(db: SessionDB) -> None:
+    from hermes.store.chats import inbox, origins, outbox, routing
+
+    statements = {
+        "inbox": (inbox.OLDEST, inbox.OLDEST_QUEUED, inbox.QUEUED, inbox.BEGUN, inbox.WAITING_IN_CHAT),
+        "outbox": (outbox.OLDEST_IN_CHAT, outbox.WAITING_IN_CHAT, outbox.QUEUED_WITH, outbox.UNKNOWN),
+        "sessions": (routing.BY_CHAT, routing.BY_KEY, routing.NEWEST_IS_TRASHED, origins.MADE_FOR),
+    }
+    for sql in (sql for group in statements.values() for sql in group):
+        plan = db.raw().execute(f"EXPLAIN QUERY PLAN {sql}", (None,) * sql.count("?")).fetchall()
+        assert not [row[3] for row in plan if row[3].startswith("SCAN")], sql

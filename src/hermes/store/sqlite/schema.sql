@@ -121,6 +121,10 @@ CREATE INDEX IF NOT EXISTS idx_sessions_title_folded ON sessions(lower(title)) W
 CREATE INDEX IF NOT EXISTS idx_sessions_handoff ON sessions(started_at, id) WHERE handoff_state = 'pending';
 CREATE INDEX IF NOT EXISTS idx_sessions_root ON sessions(root_id);
 CREATE INDEX IF NOT EXISTS idx_sessions_owner ON sessions(owner) WHERE owner <> '';
+-- The sessions that were created for a chat, for a chat without a route.
+CREATE INDEX IF NOT EXISTS idx_sessions_key ON sessions(session_key) WHERE session_key IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_sessions_chat
+    ON sessions(source, chat_type, coalesce(chat_id, ''), coalesce(thread_id, '')) WHERE chat_type IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_sessions_listed_active
     ON sessions(conversation_active DESC, started_at DESC, id DESC) WHERE listed = 1;
 CREATE INDEX IF NOT EXISTS idx_sessions_listed_started ON sessions(started_at DESC, id DESC) WHERE listed = 1;
