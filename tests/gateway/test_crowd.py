@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 from bench import gateway_bench as bench
 
+from hermes import clock
 from hermes.agent.models.call_limit import Slots
 from hermes.agent.models.model import Finished, Piece, Request, Text
-from hermes.gateway.inbound_events import Source
+from hermes.gateway.inbound_events import Event, Source
+from hermes.gateway.work_limits import WorkLimits
 from tests.gateway.local_gateway import ANN, BOB, LocalGateway, Platform, settings_of
 
 LIMITS = {
@@ -92,6 +94,35 @@ class TestSlots:
         assert (order, slots.in_use) == (["one"], 1)
         slots.release()
         assert (order, slots.in_use, slots.waiting) == (["one", "two"], 1, 0)
+
+    async def test_work_that_does_not_start_takes_no_slot(self, caplog: pytest.LogCaptureFixture) -> None:
+        slots = Slots(1)
+
+        def fail() -> bool:
+            raise ValueError("it is broken")
+
+        slots.call_when_free("one", fail)
+        assert slots.in_use == 0
+        assert "it is broken" in caplog.text
+
+    async def test_turns_use_all_slots_again_when_no_receipt_waits(self) -> None:
+        limits, started = WorkLimits(settings_of(turns_at_once=8)), list[int]()
+        limits.receipts.resize(1)
+        await limits.receipts.acquire()
+        receipt = asyncio.create_task(limits.receipts.acquire())
+        await asyncio.sleep(0)
+
+        def start(number: int) -> bool:
+            started.append(number)
+            return True
+
+        for number in range(8):
+            limits.turns.call_when_free(f"{number}", partial(start, number))
+        assert len(started) == 2
+        limits.receipts.release()
+        await receipt
+        limits.receipts.release()
+        assert len(started) == 8
 
     async def test_throttled_slots_are_handed_out_in_part(self) -> None:
         slots, started, is_throttled = Slots(8), list[int](), True
@@ -177,6 +208,37 @@ async def test_waiting_chats_have_no_session_yet_and_are_resumed_by_the_next_pro
         await gateway.until(lambda: all(gateway.heard(person) for person in people))
         assert gateway.db.session_count() == 6
         assert all(gateway.talk(person) == ["hello", "you said: hello"] for person in people)
+
+
+@pytest.mark.parametrize("event", ["nothing", "another chat changes its owner", "restart"])
+async def test_a_private_chat_belongs_to_the_person_whose_first_message_waits(event: str) -> None:
+    bob_in_anns_chat = BOB._replace(chat_id=ANN.chat_id)
+    async with LocalGateway(settings_of(turns_at_once=1, drain_seconds=0.0)) as gateway:
+        await gateway.says(BOB, "hold first", number="1")
+        await gateway.holds("first")
+        await gateway.says(ANN, "my secret", number="2")
+        if event == "restart":
+            await gateway.restart()
+        elif event != "nothing":
+            gateway.app.router.forget("another chat")
+        await gateway.says(bob_in_anns_chat, "what did she say?", number="3")
+        gateway.let_go("first")
+        await gateway.quiet()
+        assert gateway.talk(ANN) == ["my secret", "you said: my secret"]
+
+
+async def test_a_deleted_message_is_not_answered_although_its_chat_is_new() -> None:
+    async with LocalGateway(settings_of(turns_at_once=1)) as gateway:
+        await gateway.says(BOB, "hold first", number="1")
+        await gateway.holds("first")
+        await gateway.says(ANN, "hunter2", number="2")
+        place = Source("telegram", ANN.chat_id, chat_type="group", user_id=ANN.user_id, message_id="2")
+        receipt = await gateway.platform.hear(Event(place, "", clock.now(), edits="2", removes=True), ())
+        assert receipt.state == "accepted"
+        gateway.let_go("first")
+        await gateway.quiet()
+        assert gateway.heard(ANN) == []
+        assert "hunter2" not in gateway.brain.request_text
 
 
 async def test_a_failing_platform_is_logged_once_and_once_when_it_works(

@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,8 @@ def test_an_entry_has_every_documented_key(db: SessionDB, folder: Path) -> None:
     db.record_usage(
         chat, model="m", input_tokens=7, output_tokens=2, cache_read_tokens=1, estimated_cost_usd=0.5
     )
-    db.routing.update(
-        KEY, {"last_prompt_tokens": 1234, "suspended": True, "resume_reason": "restart_timeout"}
-    )
+    entry = {"last_prompt_tokens": 1234, "suspended": True, "resume_reason": "restart_timeout"}
+    db.routing.change_entry(KEY, lambda _: entry)
     IndexFile(db, folder).write()
     result = read(folder)[KEY]
     assert list(result) == DOCUMENTED
@@ -173,7 +173,7 @@ def test_a_write_with_many_chats_is_cheap(db: SessionDB, folder: Path) -> None:
     whole, costs = time.thread_time() - began, []
     assert index._cost == 0.0, "what follows the start is not held up by it"
     for number in range(5):
-        db.routing.update("key 7", {"last_prompt_tokens": number})
+        db.routing.change_entry("key 7", partial(dict, last_prompt_tokens=number))
         assert index.write()
         costs.append(index._cost)
     assert min(costs) < whole / 2, "only what changed is composed again"

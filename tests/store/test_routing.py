@@ -116,12 +116,12 @@ def test_chats_are_listed_newest_first_and_since_a_moment(sessions: SessionDB) -
     assert [route.session_key for route in sessions.routing.list_routes(active_since=last.updated_at)] == [
         "g"
     ]
-    sessions.routing.update("k", {"n": 1})
+    sessions.routing.change_entry("k", lambda entry: {**entry, "n": 1})
     assert [(route.session_key, route.entry) for route in sessions.routing.list_routes()] == [
         ("k", {"n": 1}),
         ("g", {}),
     ]
-    assert sessions.routing.update("nobody", {}) is None
+    assert sessions.routing.change_entry("nobody", lambda entry: entry) is None
 
 
 def test_a_removed_row_is_gone(sessions: SessionDB) -> None:

@@ -101,6 +101,44 @@ def test_if_the_commit_fails_each_call_runs_by_itself_and_is_spooled(home: Path)
         assert texts(db, "a") == ["one", "two", "three"]
 
 
+@pytest.mark.parametrize("has_more", [True, False])
+def test_if_a_later_commit_fails_nothing_that_is_committed_is_repeated(db: SessionDB, has_more: bool) -> None:
+    """The second call commits its first message, because it reads in between. The disk is full after that."""
+    for name in "abc":
+        db.create_session(name, "cli")
+    disk = full_disk()
+
+    def write_read_write() -> None:
+        db.append_message("b", "user", "first")
+        db.get_messages("b")
+        disk.__enter__()
+        db.append_message("b", "user", "second")
+
+    try:
+        calls = [append(db, "a", "one"), write_read_write, append(db, "c", "three")]
+        outcomes = db.run_together(calls if has_more else calls[:2])
+    finally:
+        disk.__exit__(None, None, None)
+    assert outcomes[0].problem is None
+    assert isinstance(outcomes[1].problem, errors.StoreFull)
+    assert (texts(db, "a"), texts(db, "b"), texts(db, "c")) == (["one"], ["first"], [])
+
+
+def test_two_changes_of_a_chat_in_one_transaction_keep_each_other(db: SessionDB) -> None:
+    db.create_session("s", "telegram")
+    db.routing.route("k", "telegram", "dm", "1", "", "", "s")
+    outcomes = db.run_together(
+        [
+            lambda: db.routing.change_entry("k", lambda entry: {**entry, "one": 1}),
+            lambda: db.routing.change_entry("k", lambda entry: {**entry, "two": 2}),
+        ]
+    )
+    assert [outcome.problem for outcome in outcomes] == [None, None]
+    route = db.routing.get("k")
+    assert route is not None
+    assert route.entry == {"one": 1, "two": 2}
+
+
 def test_a_locked_store_fails_all_calls_after_one_wait(db: SessionDB) -> None:
     db.create_session("a", "cli")
     with SessionDB(db_path=db.db_path) as waiting, hold_transaction(db):

@@ -193,6 +193,7 @@ class StoredRecord:
         except errors.StoreError as problem:
             self._unsaved.append(row)
             return NotStored(role, str(problem), problem.spooled is not None)
+        self._prepare = None
         self._unsaved.clear()  # the store writes spooled messages before this one
         is_complete = role == "assistant" and not row.get("tool_calls")
         self._turn_rows = [] if is_complete else [*self._turn_rows, row]
@@ -218,9 +219,8 @@ class StoredRecord:
         self._prepare = prepare
 
     def _append(self, row: Row) -> int:
-        prepare, self._prepare = self._prepare, None
-        if prepare is not None:
-            prepare()
+        if self._prepare is not None:
+            self._prepare()
         return self.db.append_message(self._id, lease_epoch=self.epoch, **row)
 
     async def _replace_session(self, role: str) -> None:
@@ -323,6 +323,8 @@ class StoredRecord:
     def adopt_lease(self, lease: Lease) -> None:
         """Hold a lease of this conversation that the caller has acquired."""
         self.lease = lease
+        if self._renewing is not None:
+            self._renewing.cancel()
         self._renewing = asyncio.create_task(self._keep_renewing())
 
     def forget(self) -> None:

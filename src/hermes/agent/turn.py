@@ -293,6 +293,9 @@ class Turn:
             # Raise it if not `stop`, or not `stop` alone, has cancelled the task.
             if not self._stop.is_set() or task.uncancel() > cancelled_before:
                 raise
+        except Exception:
+            if not self._stop.is_set():  # otherwise the request failed because it was cancelled
+                raise
         finally:
             self._interrupt = None
 

@@ -40,7 +40,7 @@ class SessionAgent(LiveSession[StoreT]):
         and `close` closes them too."""
         self._agents = agents
         self._prepared: PreparedAgent | None = None
-        self._prepared_for = scope
+        self._prepared_for, self._generation = scope, 0
         self._background = BackgroundTasks()
         self._titled: str | None = None
         """The session that needs no attempt to make a title any more."""
@@ -61,18 +61,21 @@ class SessionAgent(LiveSession[StoreT]):
         """Return the agent; build it first if necessary. Raises `HermesError` if the model cannot be used;
         the next call tries again."""
         if self._prepared_for != self.scope:  # for example, the person has other permissions now
-            self._prepared, self._prepared_for = None, self.scope
+            self._prepared_for = self.scope
+            self.renew_agent()
         while (prepared := self._prepared) is None:
-            record = self.record
+            record, generation = self.record, self._generation
             prepared = await self._agents.prepare_agent(self.scope, self.store, record)
             is_current = self.models is None or self.models.model is prepared.agent.model
-            if is_current and record is self.record:  # if not, the model or the session changed meanwhile
+            # If not, the settings, the model or the session changed meanwhile.
+            if is_current and record is self.record and generation == self._generation:
                 self._prepared = prepared
         return prepared
 
     def renew_agent(self) -> None:
         """Build the agent again before the next turn. A running turn keeps its agent."""
         self._prepared = None
+        self._generation += 1
 
     async def choose_model(self, name: str) -> Model:
         """Continue with the model `name`. If it cannot be built, raise an error and change nothing."""

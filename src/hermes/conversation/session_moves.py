@@ -152,11 +152,12 @@ class SessionMoves(SessionAgent[StoreT]):
 
         If another process holds the lease, or if `change` fails, nothing changes.
         """
+        had_lease = self.record.lease is not None
         record = await self._hold_session(session_id)
         try:
             live = await call_store(change)
         except BaseException:
-            if record is not self.record:
+            if record is not self.record or not had_lease:
                 await record.close()
             raise
         await self._enter_held(record, live)

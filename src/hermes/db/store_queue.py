@@ -22,6 +22,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
+from hermes.store.engine import Outcome
+
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
@@ -123,7 +125,10 @@ class StoreQueue:
         finished: list[_Finished] = []
         unsynced: list[_Finished] = []
         has_written = False
-        outcomes = self._db.run_together([call.work for call in batch])
+        try:
+            outcomes = self._db.run_together([call.work for call in batch])
+        except BaseException as defect:  # noqa: BLE001 - of the store: the thread must go on
+            outcomes = [Outcome(None, defect, False)] * len(batch)
         for call, (result, problem, wrote) in zip(batch, outcomes, strict=True):
             has_written = has_written or wrote
             (unsynced if wrote and not call.early else finished).append(_Finished(call.done, result, problem))

@@ -6,7 +6,6 @@ The last few incidents of a chat are stored in its row of the routing table.
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes import clock
@@ -15,9 +14,6 @@ if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 MOST = 20
-_lock = Lock()
-"""Held while the entry of a chat is changed, because deliveries and mailboxes change it in different
-threads."""
 
 
 class Incident(NamedTuple):
@@ -96,11 +92,6 @@ def _get_entry(db: SessionDB, key: str) -> dict[str, Any] | None:
 def _change_entry(
     db: SessionDB, key: str, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> dict[str, Any] | None:
-    """Change the entry of a chat and return it. Return None if the chat is unknown."""
-    with _lock:
-        entry = _get_entry(db, key)
-        if entry is None:
-            return None
-        changed = {**entry, **change(entry)}
-        db.routing.update(key, changed)
-        return changed
+    """Change fields of the entry of a chat and return it. Return None if the chat is unknown."""
+    route = db.routing.change_entry(key, lambda entry: {**entry, **change(entry)})
+    return None if route is None else route.entry

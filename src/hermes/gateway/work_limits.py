@@ -24,9 +24,9 @@ class WorkLimits:
         self.turns = Slots(settings.turns_at_once)
         self.attachments = Slots(settings.attachments_at_once)
         self.receipts = Slots(RECEIPTS_AT_ONCE)
-        self.turns.is_throttled = lambda: (
-            self.receipts.waiting > 0
-        )  # messages are stored first, then answered
+        # Messages are stored first, then answered.
+        self.turns.is_throttled = lambda: self.receipts.waiting > 0
+        self.receipts.on_nobody_waits = self.turns.hand_out
         self.model_calls = Slots(settings.model_calls_at_once)
         self._deliveries: dict[str, Slots] = {}
         self._deliveries_at_once = settings.deliveries_at_once

@@ -13,8 +13,13 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
+from hermes.logs import get_logger
+
 THROTTLED_SHARE = 4
 """While a limit is throttled, one of so many slots is used."""
+
+
+log = get_logger(__name__)
 
 
 class Slots:
@@ -26,6 +31,8 @@ class Slots:
         self.in_use = 0
         self.is_throttled: Callable[[], bool] = lambda: False
         """Whether only a part of the slots may be used at present."""
+        self.on_nobody_waits: Callable[[], None] = lambda: None
+        """Called when a slot is released and nobody waits for one."""
         self._waiting: OrderedDict[object, Callable[[], bool]] = OrderedDict()
         """For each waiter, a function that gives it a slot. It returns False if the slot is not needed any more."""
 
@@ -60,6 +67,8 @@ class Slots:
     def release(self) -> None:
         self.in_use -= 1
         self.hand_out()
+        if not self._waiting:
+            self.on_nobody_waits()
 
     def resize(self, most: int) -> None:
         self.most = most
@@ -70,8 +79,13 @@ class Slots:
         while self._waiting and self._has_free:
             _, give = self._waiting.popitem(last=False)
             self.in_use += 1
-            if not give():
-                self.in_use -= 1
+            is_used = False
+            try:
+                is_used = give()
+            except Exception as problem:  # the caller is somebody else, who released a slot
+                log.exception("work that waited for a slot did not start: %s", problem)
+            finally:
+                self.in_use -= not is_used
 
     async def __aenter__(self) -> None:
         await self.acquire()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from hermes import audit_log, clock
 from hermes.agent.approvals.request import ApprovalRequest, Decision, Scope
 from hermes.agent.events import ApprovalAsked
+from hermes.db.store_queue import call_store_early
 from hermes.gateway import incidents
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.inbound.approval_text import format_limit, format_question, make_choices, offered_scopes
@@ -209,7 +210,7 @@ class Approvals:
         """Record an incident for `/why`. The text must not contain the requested action, because an incident
         can outlive the conversation."""
         await until_stored(
-            lambda: asyncio.to_thread(incidents.add_incident, self._context.db, self._chat.key, text)
+            lambda: call_store_early(incidents.add_incident, self._context.db, self._chat.key, text)
         )
 
     # ---------------------------------------------------------------- answering

@@ -190,12 +190,13 @@ class Router:
                     source.platform, source.chat_id, participant=source.participant
                 )
             )
-        if route is None or route.chat_id != source.chat_id:
+        key = known if route is None else route.session_key
+        # The platform does not say in which thread the deleted message was. The route does or, if the chat has
+        # none yet, its waiting message.
+        chat = None if key is None else await call_store_early(self._find_source, key)
+        if key is None or chat is None or chat.chat_id != source.chat_id:
             return Receipt("ignored")
-        key = route.session_key
-        await asyncio.to_thread(db.inbox.withdraw, key, message, VERSION)
-        # The platform does not say in which thread the deleted message was. The route does.
-        chat = await asyncio.to_thread(restore_source, db, route, self._context.settings.keying)
+        await call_store_early(db.inbox.withdraw, key, message, VERSION)
         event = event._replace(source=chat._replace(message_id=message))
         entry = await asyncio.to_thread(
             db.inbox.accept, key, source.platform, event.to_dict(), event.message_id

@@ -101,8 +101,9 @@ async def _hand_over(context: GatewayContext, platform: str, session: dict[str, 
     key = await asyncio.to_thread(make_chat_key, chat, routing.find_chat)
     route = await asyncio.to_thread(routing.hand_over, key, *chat, session["id"], find_owner(to, keying))
     # A terminal session does not record the people of the chat. Resets and the mirrors need them.
-    entry = {**route.entry, "origin": to.to_dict()}
-    await asyncio.to_thread(routing.update, route.session_key, entry)
+    await asyncio.to_thread(
+        routing.change_entry, route.session_key, lambda entry: {**entry, "origin": to.to_dict()}
+    )
     return route.session_key
 
 

@@ -58,6 +58,10 @@ class SessionLookup:
         """The key and the owner of each chat that was looked up."""
         self._chats: dict[str, Chat] = {}
         """The same chats, by their keys."""
+        self._new: set[Chat] = set()
+        """Those of them whose session is not created yet."""
+        self._generation = 0
+        """The number of calls of `forget_chats`."""
         self._replaced: set[str] = set()
         """Keys of chats that got a new session because the earlier one was moved to the trash."""
 
@@ -89,9 +93,11 @@ class SessionLookup:
         Nothing is created. The session of a new chat is created when its first message is processed.
         """
         chat = make_chat(source, self._keying)
-        if chat not in self._keys:
+        while chat not in self._keys:
+            generation = self._generation
             owner, key = await call_store_early(self._locate, chat)
-            self._remember(chat, key, owner or find_owner(source, self._keying))
+            if generation == self._generation:  # if not, the owner may have changed meanwhile
+                self._remember(chat, key, owner or find_owner(source, self._keying), is_new=owner is None)
         key, owner = self._keys[chat]
         if source.chat_type == "dm" and owner != find_owner(source, self._keying):
             return await self.find_chat(source._replace(chat_type="group"))
@@ -101,19 +107,29 @@ class SessionLookup:
         """Return the key that the chat has or gets, as `find_chat` does."""
         return (await self.find_chat(source))[1]
 
-    def _remember(self, chat: Chat, key: str, owner: str) -> None:
+    def _remember(self, chat: Chat, key: str, owner: str, *, is_new: bool) -> None:
         if self._chats.get(key, chat) != chat:  # given to another new chat in the meantime
             key = make_chat_key(chat, self._chats.get)
+        if is_new and chat not in self._keys:
+            self._new.add(chat)
         self._keys.setdefault(chat, (key, owner))
         self._chats.setdefault(key, chat)
         if len(self._keys) > MOST_KNOWN:
-            _, (oldest, _) = self._keys.popitem(last=False)
-            self._chats.pop(oldest, None)
+            self._forget(next(iter(self._keys)))
+
+    def _forget(self, chat: Chat) -> None:
+        key, _ = self._keys.pop(chat)
+        self._chats.pop(key, None)
+        self._new.discard(chat)
 
     def forget_chats(self) -> None:
-        """Forget the keys and owners of chats. Called after a chat got another id or another owner."""
-        self._keys.clear()
-        self._chats.clear()
+        """Forget the keys and owners of stored chats. Called after a chat got another id or another owner.
+
+        The owner of a new chat is not stored before its first turn, so it is not forgotten.
+        """
+        self._generation += 1
+        for chat in [chat for chat in self._keys if chat not in self._new]:
+            self._forget(chat)
 
     def open_session(self, key: str, source: Source) -> str:
         """Return the live session of the chat. If there is none, or if it has another owner now, create one.
@@ -144,13 +160,18 @@ class SessionLookup:
                 display_name=source.chat_name,
                 origin=source.to_dict(),
             )
-        return store.route(key, session, alone=alone).session_id
+        route = store.route(key, session, alone=alone)
+        self._new.discard(chat)
+        return route.session_id
 
     def _locate(self, chat: Chat) -> tuple[str | None, str]:
-        """Return the owner of the chat's session and the key of the chat. The owner is None if there is no session."""
+        """Return the owner of the chat's session and the key of the chat. The owner is None if the chat is new: it has
+        neither a session nor a waiting message."""
         route = self._db.routing.find(*chat)
         if route is None:
-            return None, make_chat_key(chat, self._find_chat_of)
+            key = make_chat_key(chat, self._find_chat_of)
+            source = self.find_waiting_source(key)
+            return None if source is None else find_owner(source, self._keying), key
         session = self._db.get_session(route.session_id)
         return None if session is None else session["owner"], route.session_key
 

@@ -6,7 +6,7 @@ chat. If a chat gets another key, its route is updated.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from hermes import clock, errors
@@ -329,12 +329,18 @@ class Routing:
 
         return self._engine.write(work, share=False)
 
-    def update(self, session_key: str, entry: Mapping[str, Any]) -> Route | None:
-        """Replace the entry of a chat. Return None if there is no such chat."""
-        text, at = encode_document("entry", entry), clock.now()
+    def change_entry(
+        self, session_key: str, change: Callable[[dict[str, Any]], Mapping[str, Any]]
+    ) -> Route | None:
+        """Replace the entry of a chat by what `change` returns for it, in one transaction. Return None if there is no
+        such chat."""
 
         def work(writer: Writer) -> Route | None:
-            writer.run(SET_ENTRY, text, at, session_key)
+            route = _make_optional_route(writer.row(BY_KEY, session_key))
+            if route is None:
+                return None
+            text = encode_document("entry", change(dict(route.entry)))
+            writer.run(SET_ENTRY, text, clock.now(), session_key)
             return _make_optional_route(writer.row(BY_KEY, session_key))
 
         return self._engine.write(work)

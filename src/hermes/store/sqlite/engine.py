@@ -120,6 +120,8 @@ class SqliteEngine:
         shared = self._transactions.shared.get(get_ident())
         if shared is not None and share:
             return shared.write(work)
+        if shared is not None:
+            shared.note_own_write()
         self._connections.check_writable()
         try:
             result: T = self._queue.do(Ticket(work, share=share, repeatable=repeatable))

@@ -58,32 +58,32 @@ class SharedTransaction:
         shared[thread] = self
         try:
             for call in calls:
-                self._outcomes.append(self._run_call(call))
-                if self._ticket is None:
-                    self._settled = len(self._outcomes)
+                self._run_call(call)
             self.commit()
         except SharedCommitFailed as failure:
-            if self._is_partly_committed:  # running it again would repeat the committed part
-                del self._outcomes[self._settled :]
-                return [*self._outcomes, Outcome(None, failure.problem, True)]
-            return self._outcomes[: self._settled]
+            settled = self._outcomes[: self._settled]
+            # Running a partly committed call again would repeat the committed part.
+            return [*settled, Outcome(None, failure.problem, True)] if self._is_partly_committed else settled
         finally:
             del shared[thread]
         return self._outcomes
 
-    def _run_call(self, call: Callable[[], Any]) -> Outcome:
+    def _run_call(self, call: Callable[[], Any]) -> None:
         self._writes_before_call = self._writes
         self._is_partly_committed = False
         try:
-            return Outcome(call(), None, self._has_written)
+            result, problem = call(), None
         except SharedCommitFailed:
             raise
-        except BaseException as problem:  # noqa: BLE001 - the outcome of this call
-            return Outcome(None, problem, self._has_written)
-
-    @property
-    def _has_written(self) -> bool:
-        return self._is_partly_committed or self._writes > self._writes_before_call
+        except BaseException as failure:  # noqa: BLE001 - the outcome of this call
+            result, problem = None, failure
+        has_written = self._is_partly_committed or self._writes > self._writes_before_call
+        if self._is_partly_committed:  # the calls after it must not share its rest
+            self.commit()
+        self._outcomes.append(Outcome(result, problem, has_written))
+        self._is_partly_committed = False
+        if self._ticket is None:
+            self._settled = len(self._outcomes)
 
     # ---------------------------------------------------------------- used by the engine during a call
 
@@ -111,18 +111,23 @@ class SharedTransaction:
         if self._writes > self._writes_before_call:
             self.commit()
 
+    def note_own_write(self) -> None:
+        """Record that the current call has made a write with a transaction of its own."""
+        self._is_partly_committed = True
+
     def commit(self) -> None:
         """Commit the open transaction, if there is one. Raise `SharedCommitFailed` if this fails."""
-        ticket = self._ticket
-        if ticket is None:
+        if self._ticket is None:
             return
         try:
             self._transactions.commit_shared()
         except Exception as problem:  # noqa: BLE001 - raised as SharedCommitFailed
             self._fail(problem)
-        self._is_partly_committed = self._writes > self._writes_before_call
-        self._transactions.count_writes(self._writes)
+        writes, has_written = self._writes, self._writes > self._writes_before_call
         self._end()
+        self._is_partly_committed = self._is_partly_committed or has_written
+        self._settled = len(self._outcomes)
+        self._transactions.count_writes(writes)
 
     # ---------------------------------------------------------------- the transaction
 
@@ -135,17 +140,23 @@ class SharedTransaction:
         try:
             self._transactions.begin_shared()
         except Exception as problem:
-            self._transactions.roll_back()
-            self._end()
+            self._roll_back()
             failure = self._transactions.translate(problem)
             if isinstance(failure, errors.StoreBusy):
                 self._refusal = failure
             raise failure from problem
 
     def _fail(self, problem: Exception) -> None:
-        self._transactions.roll_back()
-        self._end()
-        raise SharedCommitFailed(self._transactions.translate(problem)) from problem
+        self._roll_back()
+        failure = self._transactions.translate(problem)
+        self._refusal = errors.make_error(errors.StoreFailed, f"an earlier write failed: {failure}")
+        raise SharedCommitFailed(failure) from problem
+
+    def _roll_back(self) -> None:
+        try:
+            self._transactions.roll_back()
+        finally:
+            self._end()
 
     def _end(self) -> None:
         ticket, self._ticket = self._ticket, None
