@@ -97,7 +97,7 @@ class Chat:
 
     def note_speaker(self, source: Source) -> None:
         """In a shared chat, record whether the speaker owns the machine. An owner may change all notes of the
-        room; other people may change only their own."""
+        room."""
         if self._room is not None:
             self._room.note_owner(make_principal(source).user, self._context.access.is_owner(source))
 
