@@ -82,7 +82,7 @@ PLAN_STATES: dict[str, Literal["pending", "in_progress", "completed"]] = {
     "in_progress": "in_progress",
     "completed": "completed",
 }
-"""The state of a plan entry for each state of a todo item. A cancelled item is not part of the plan."""
+"""The state of a plan entry for each state of a todo item. An item with another state is not part of the plan."""
 NO_RESULT = "[no result is recorded; effect unknown]"
 
 
