@@ -119,7 +119,7 @@ async def test_the_input_history_is_private(db: SessionDB, typing: Typing, home:
 
 async def test_an_unknown_command_is_not_sent_to_the_model(db: SessionDB, typing: Typing) -> None:
     shown = await typing("/nonsense", "/re")
-    assert "There is no /nonsense. /help shows what there is." in shown
+    assert "There is no /nonsense. /help lists the commands." in shown
     assert "There is no /re. Did you mean /reset, /resume, /redo, /rewind, /retry" in shown
     assert sessions(db) == []
 
@@ -454,8 +454,8 @@ async def test_the_help_of_one_command(typing: Typing) -> None:
 
 async def test_the_help_of_an_unknown_command_is_a_suggestion(typing: Typing) -> None:
     shown = await typing("/help undoo", "/help nonsense")
-    assert "There is no /undoo. Did you mean /undo? /help shows what there is." in shown
-    assert "There is no /nonsense. /help shows what there is." in shown
+    assert "There is no /undoo. Did you mean /undo? /help lists the commands." in shown
+    assert "There is no /nonsense. /help lists the commands." in shown
     assert "take back the last exchange" not in shown
 
 

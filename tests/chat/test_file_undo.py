@@ -46,7 +46,7 @@ async def test_files_are_restored_and_edited_again(typing: Typing, folder: Path,
     shown = await typing(
         *(EDITS, AGAIN), keys=f"/undo 2\r{SEEN}y{CLEAR}", parts=with_tools(), incognito=incognito
     )
-    assert "What is taken back edited these files:" in shown
+    assert "These files were edited since that message:" in shown
     assert "old.txt restore its old content" in " ".join(shown.split())
     assert "here.txt delete it" in " ".join(shown.split())
     assert list_states(folder) == before

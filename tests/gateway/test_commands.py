@@ -105,13 +105,13 @@ async def test_a_mistyped_command_gets_a_suggestion_at_once(db: SessionDB, typed
     chat = Chat(db, dm("ann"))
     assert found(f"/{typed} x").at_once
     assert await chat.types(f"/{typed}") == (
-        f"There is no `/{typed}`. Did you mean `/{near}`? `/help` shows what there is."
+        f"There is no `/{typed}`. Did you mean `/{near}`? `/help` lists the commands."
     )
     assert chat.session_id is None
 
 
 async def test_an_unknown_command_is_referred_to_help(db: SessionDB) -> None:
-    assert await Chat(db, dm("ann")).types("/qqqqqq") == "There is no `/qqqqqq`. `/help` shows what there is."
+    assert await Chat(db, dm("ann")).types("/qqqqqq") == "There is no `/qqqqqq`. `/help` lists the commands."
 
 
 def test_what_is_answered_at_once_and_what_stops_an_answer() -> None:

@@ -57,7 +57,7 @@ async def test_a_subagent_has_the_owner_of_the_conversation(server: TaskServer) 
             assert (child["relation"], child["kind"]) == ("delegate", "child")
             names = {tool["function"]["name"] for tool in server.requests[-2].body["tools"]}
             assert names == {"skills_list", "skill_view", "session_search", "todo"}
-        assert await gateway.asks(BOB, "/agents") == ["Nothing was said here yet. It has no subagents."]
+        assert await gateway.asks(BOB, "/agents") == ["Nothing was said here yet. There are no subagents."]
         assert "say three owls · done" in (await gateway.asks(ANN, "/agents"))[0]
         assert (await gateway.asks(ANN, "/usage"))[0].startswith("**This conversation** · 3 calls")
 

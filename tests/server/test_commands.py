@@ -270,7 +270,7 @@ async def test_an_error_is_one_line() -> None:
         await refuse(client, mine, "/compress " + "x" * 2001, 400, None)
         await refuse(client, mine, "/resume nothing", 404, "session_not_found")
         await refuse(client, "nothing", "/undo", 404, "session_not_found")
-        hint = "`GET /api/commands` shows what there is."
+        hint = "`GET /api/commands` lists the commands."
         for typed, text in {
             "/nonsense": f"There is no `/nonsense`. {hint}",
             "/undoo": f"There is no `/undoo`. Did you mean `/undo`? {hint}",

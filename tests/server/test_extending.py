@@ -260,4 +260,4 @@ def test_an_answer_that_could_not_be_stored_has_a_note() -> None:
         answer.add(event)
     assert (answer.whole_text, answer.prompt_id) == ("yes", 7)
     text = format_notes(answer)["hermes"]["notes"]
-    assert text == ["not stored (the disk is full); it is kept beside the store until it can be stored"]
+    assert text == ["not stored (the disk is full); it is kept in a spool file until it can be stored"]

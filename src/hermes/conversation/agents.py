@@ -1,11 +1,10 @@
-"""Builders of the agents that answer in conversations. Each agent has a scope: an owner, a surface and
-permissions.
+"""Builds the agents that answer in conversations. Each agent has a scope: an owner, a platform and permissions.
 
 At a terminal, each conversation has its own agent and its own choice of model. In the gateway, one model
 answers everybody, and each person or room has an agent with its own memory. Only the owner of the machine, in
-a private chat, gets the machine's memory and the tools that access the machine. Every other person has a
-private folder in the home. Text that one person writes to the agent therefore never appears in the prompt of
-another person.
+a private chat, gets the machine's memory and the tools that access the machine. Every other person, and every
+shared room, has a private folder in the home for memory and skills. Therefore, text that one person writes to the
+agent never appears in the prompt of another person.
 """
 
 from __future__ import annotations
@@ -47,23 +46,23 @@ class AgentScope(NamedTuple):
     about: str | None = None
     """A description of the place and the participants of the conversation, for the prompt."""
     room: SharedRoom | None = None
-    """The room, if several people share the sessions; None if the sessions belong to one person."""
+    """The shared room, if several people share the sessions. None if the sessions belong to one person."""
     can_ask: bool = False
     """Whether the agent can request approvals in this chat. If False, actions that need an approval are
     refused."""
     cwd: Path | None = None
-    """The working directory; None if the provider chooses it."""
+    """The working directory. None means that the agent provider chooses it."""
     is_owner: bool = False
-    """Whether the person owns the machine. This does not depend on the chat. The limit on the number of
-    subagents does not apply to the owner."""
+    """Whether the person owns the machine, in whatever chat they write. The limit on the number of subagents does not
+    apply to an owner."""
     limit: SpendingLimit | None = None
-    """The limit on what the model calls for `owner` may use; None if there is no limit."""
+    """The spending limit for model calls on behalf of `owner`. None means no limit."""
     model: str | None = None
-    """The only model that may answer; None if the model of the installation and its fallbacks answer."""
+    """The only model that may answer. None means the configured model with its fallbacks."""
 
 
 class PreparedAgent(NamedTuple):
-    """An agent with its compressor."""
+    """An agent, and the object that compresses its context on request. The latter is None if compression is off."""
 
     agent: Agent
     compressor: ManualCompressor | None
@@ -122,7 +121,8 @@ class StandardAgentProvider:
         self._parts: dict[str, tuple[AgentComponents, Path]] = {}
         self._retired: list[AgentComponents] = []
         self._old_models: list[Model] = []
-        """Components and models from before a reload. Turns may still use them, so they are closed at the end."""
+        """The models from before a reload. Like the components in `_retired`, they are closed when the program ends,
+        because turns may still use them."""
 
     @property
     def processes(self) -> BackgroundProcesses:
@@ -160,10 +160,9 @@ class StandardAgentProvider:
             return self._only_models[name]
 
     async def reload(self) -> None:
-        """Read the settings of the model and the agent again, for agents that are built from now on.
-
-        Running turns keep their model. Raise `HermesError` and change nothing if the new model cannot be used
-        and the old one could.
+        """Read the settings of the model and the agent again, for agents that are built from now on. Running turns
+        keep their model.
+        If the new model cannot be used and the old one could be used, raise `HermesError` and change nothing.
         """
         renewed = self._standard.renew()
         try:
@@ -191,8 +190,8 @@ class StandardAgentProvider:
         return self._parts[cache_key]
 
     def observe_calls(self, observe: Callable[[CallReport, float | None], None]) -> None:
-        """Call `observe` after each attempt of a model call, with its cost; the cost is None if it is
-        unknown."""
+        """Call `observe` after each attempt of a model call, with a report and the cost in dollars. The cost is None
+        if it is unknown."""
         self._standard.observe_call = observe
 
     async def close(self) -> None:
@@ -206,8 +205,8 @@ class StandardAgentProvider:
 
 
 def move_person_folder(owner: str, new_owner: str) -> None:
-    """Give the memory and the skills of an owner to another owner. Nothing changes if the new owner has a
-    folder."""
+    """Move the folder with the memory and the skills of an owner to another owner. Do nothing if the new owner
+    already has a folder."""
     old, new = _person_folder(owner), _person_folder(new_owner)
     if old.is_dir() and not new.exists():
         old.rename(new)

@@ -27,8 +27,8 @@ class BackgroundTasks:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def end_session_now(self, session_id: str) -> None:
-        """End a session now, because it is about to be entered again. The task that ends it in the background
-        skips its remaining work, such as the memory flush."""
+        """Make the background task that ends a session finish now, because the session is about to be entered again.
+        The task skips its optional work, such as saving memory."""
         tasks = [
             task
             for task, ending in self._tasks.items()

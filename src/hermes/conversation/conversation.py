@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 GRACE_S = 0.5
 GONE = (NoSuchModel, Unreachable)
 NOT_KEPT = (MessageTooLarge, LimitReached)
-"""The errors after which the person's message is not stored."""
+"""The errors that prevent a turn and after which the person's message is not stored."""
 NO_COMPRESSION = "Compression is not available here."
 
 
@@ -61,8 +61,8 @@ class Conversation(SessionMoves[StoreT]):
     # ---------------------------------------------------------------- turns
 
     async def say(self, content: Any, **fields: Any) -> AsyncGenerator[Event, None]:
-        """Run a turn and yield its events. `content` is the person's message, and `fields` are further
-        columns of it. If `content` is None, the last stored message is answered again.
+        """Run a turn and yield its events. `content` is the person's message, and `fields` are further columns of the
+        message. If `content` is None, the turn answers the last stored message.
 
         The last event is Done, Interrupted or Failed. If the stored model of the session is no longer
         available, the default model answers and a Note event reports the change.
@@ -112,7 +112,7 @@ class Conversation(SessionMoves[StoreT]):
             await call_store_early(limit.check, self.store, self.scope.owner)
 
     async def _schedule_begin(self, content: Any) -> None:
-        """Let the store call that stores `content` begin the work, or begin it now if nothing is stored."""
+        """Call `_begin_work` together with the store call that stores `content`, or now if nothing will be stored."""
         if content is not None and isinstance(self.record, StoredRecord):
             self.record.prepare_next(self._begin_work)
         else:
@@ -158,9 +158,10 @@ class Conversation(SessionMoves[StoreT]):
         return None
 
     def _choose_detail(self, event: Event) -> Event:
-        """Return an event with or without the error message of the model's provider. Only the owner of the
-        machine gets it, in a place where nobody else reads: it can contain keys, account names and
-        addresses."""
+        """Return the event with or without the error message of the model provider.
+        The message can contain keys, account names and addresses. Therefore only the owner of the machine gets it,
+        where nobody else can read it.
+        """
         match event:
             case Note(_, hint, detail) if detail and self.scope.machine:
                 return Note(detail, hint)
@@ -174,14 +175,13 @@ class Conversation(SessionMoves[StoreT]):
         return problem if self.scope.machine else hide_detail(problem)
 
     def expect(self, answer: bool) -> None:
-        """Announce a turn that is about to begin (`answer` is True), or cancel the announcement (False).
-
+        """Announce that a turn will begin (`answer` is True), or cancel the announcement (`answer` is False).
         `stop` can stop an announced turn before it begins.
         """
         self._expected, self._stop_at_once = answer, False
 
     def stop(self) -> bool:
-        """Stop the running or expected turn. Return whether there was one."""
+        """Stop the running or announced turn. Return whether there was one."""
         if self.turn is not None:
             self.turn.stop()
             return True
@@ -205,7 +205,7 @@ class Conversation(SessionMoves[StoreT]):
     # ---------------------------------------------------------------- other work
 
     async def compress(self, focus: str | None = None) -> AsyncGenerator[Event, None]:
-        """Compress the context now and yield the events."""
+        """Compress the context now and yield the events. `focus` says what the summary should keep."""
         try:
             await self._check_limit()
         except LimitReached as problem:

@@ -1,7 +1,6 @@
-"""Restores files that undone turns edited, and edits them again if the turns are brought back.
-
-A file is changed only if the agent's tools wrote its current content in these turns. A file that anybody else
-has changed, after the edits or between them, is left alone.
+"""Restores the files that the tools edited in undone turns. If the turns are brought back, makes the edits again.
+A file is changed only if its current content was written by the tools in these turns. If anybody else changed the
+file, after the edits or between them, it is not changed.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class RestorePlan(NamedTuple):
 
 
 class RestoredFiles(NamedTuple):
-    """What was done with the files."""
+    """The result of a restore, by file."""
 
     restored: Sequence[Path] = ()
     deleted: Sequence[Path] = ()
@@ -78,7 +77,7 @@ class FileRestorer:
         return self._plan([edit for edit in edits if edit.undoes is None and edit.at >= since])
 
     def plan_redo(self, message_ids: Collection[int]) -> RestorePlan:
-        """Plan a redo: make again the edits that were reverted when these messages were undone."""
+        """Plan to repeat the edits that were reverted when these messages were undone."""
         edits = self._journal.list_edits(self._folder, self._list_conversations())
         return self._plan([edit for edit in edits if edit.undoes in message_ids])
 
@@ -116,7 +115,8 @@ class FileRestorer:
         return RestorePlan(changes, refused, edits)
 
     def _plan_file(self, edits: Sequence[Edit]) -> FileChange | Refusal | None:
-        """Plan the restoration of a file. Return None if the file is as it was before the edits."""
+        """Plan the restoration of a file. `edits` are the edits of this file, oldest first. Return None if the file
+        already has its content from before the edits."""
         first, current = edits[0], read_state(edits[0].path)
         if current.digest == first.before:
             return None

@@ -1,7 +1,7 @@
 """The session of a live conversation: its record under a lease, its title and its messages.
 
-The row of a new session is inserted with its first message. A conversation without messages therefore leaves
-nothing in the store. A chat of a platform is the exception: it is always in a stored session.
+The row of a new session is inserted together with its first message, so a conversation without messages leaves
+nothing in the store. A chat of a platform is an exception: its session is stored before its first message.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class LiveSession(Generic[StoreT]):
 
     @property
     def known_id(self) -> str | None:
-        """The id of the session. None for a chat of a platform whose session is not stored."""
+        """The id of the session, or None if it is not known yet. In a chat of a platform, the id is known only when
+        the session is stored."""
         return self.session_id if self.exists or self.surface.route is None else None
 
     @property
@@ -75,7 +76,7 @@ class LiveSession(Generic[StoreT]):
 
     @property
     def previous_id(self) -> str | None:
-        """The session that the person left for this new one. None as soon as the new session is stored."""
+        """The id of the session that the person left for this new one. None once the new session is stored."""
         return self.record.previous_id
 
     def _make_record(
@@ -116,23 +117,23 @@ class LiveSession(Generic[StoreT]):
         self._begin_record()
 
     def _begin_record(self) -> None:
-        """Begin with the current record as if it were new."""
+        """Reset the state that belongs to a record, such as the queued title."""
         self._open = self._is_elsewhere = False
         self.queued_title, self.started_at = None, clock.now()
 
     # ---------------------------------------------------------------- the lease
 
     async def ensure_session(self) -> bool:
-        """Return whether the session is stored. In a chat of a platform, a missing session is stored by this
-        call. At a terminal, the session is stored with its first message."""
+        """Return whether the session is stored. In a chat of a platform, store it first if necessary. At a terminal,
+        the session is stored with its first message, so the result may be False."""
         if self.surface.route is not None:
             await self.surface.route.open_session()
         return self.exists
 
     async def enter(self, session_id: str) -> None:
-        """Work in the session `session_id` from now on. Raises `LeaseHeld` if another process works in it.
-
-        The lease of the previous session is kept until `close_left`, so that work that began under it can be
+        """Take the lease of the session `session_id` and work in it from now on. Raise `LeaseHeld` if another process
+        works in it.
+        The lease of the previous session is kept until `close_left` is called, so that work in that session can be
         finished.
         """
         await self._enter_held(await self._hold_session(session_id), session_id)
@@ -143,8 +144,8 @@ class LiveSession(Generic[StoreT]):
         """Enter the session whose id `find` returns, and then run `call` with this id and the epoch of the lease.
         Return the id and the result of `call`.
 
-        All of this is one store call. Return None and change nothing if `find` returns None, or if the lease of another
-        session is held; then use `enter`.
+        All of this is one store call. If `find` returns None, or if this conversation holds the lease of another
+        session, return None and change nothing. The caller must then use `enter`.
         """
         record, surface = self.record, self.surface.name
 
@@ -212,13 +213,13 @@ class LiveSession(Generic[StoreT]):
         self._set_record(record)
 
     def observe(self, session_id: str | None) -> None:
-        """Select a session without taking its lease, or no session if `session_id` is None. Used for
-        read-only requests. Does nothing if a session was entered here."""
+        """Select a session without taking its lease. `session_id` is None if there is no session. Used for commands
+        that only read. Do nothing if a session was entered."""
         if not self._is_entered and session_id != (self.session_id if self.exists else None):
             self._set_record(self._make_record(session_id))
 
     async def check_free(self, session_id: str) -> None:
-        """Raise `LeaseHeld` if another process or surface works in a session."""
+        """Raise `LeaseHeld` if another process or another surface works in the session."""
         lease = await call_store_early(self.store.leases.find_holder, session_id)
         if lease is not None and lease.holder != (*identify_process(), self.surface.name):
             raise errors.LeaseHeld(f"session {session_id!r} is in use", lease)
@@ -248,7 +249,7 @@ class LiveSession(Generic[StoreT]):
         await self.record.hold()
 
     def forget(self) -> None:
-        """Record that another process has taken over the session, so that this process does not end it."""
+        """Note that another process has taken over the session. This process then does not end the session."""
         self._open = False
 
     # ---------------------------------------------------------------- the title
@@ -286,7 +287,7 @@ class LiveSession(Generic[StoreT]):
         return await call_store_early(self.store.list_recent_user_messages, self.session_id, limit)
 
     async def take_back(self, message_id: int) -> RewindResult:
-        """Rewind to just before a message of the person."""
+        """Rewind the conversation to the point before the message `message_id`, which the person wrote."""
         if isinstance(self.record, IncognitoRecord):
             taken = self.record.rewind(message_id)
             return RewindResult(len(taken), taken[0]["content"])

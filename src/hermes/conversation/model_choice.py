@@ -1,5 +1,4 @@
-"""The model that a conversation uses, and its selection. The model is loaded in a thread while the person
-types."""
+"""The selection of the model for a conversation. The model is loaded in a thread, while the person types."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from hermes.text import make_printable
 
 class ModelCheck(NamedTuple):
     missing_at: str | None = None
-    """The address of the endpoint, if it does not have the model."""
+    """The address of the endpoint if the endpoint does not have the model, otherwise None."""
     similar: Sequence[str] = ()
     listed: Sequence[str] = ()
     """The models of the endpoint."""
     problem: str | None = None
-    """Why the name could not be checked."""
+    """Why the name could not be checked, or None."""
 
 
 class ModelSelector:
@@ -106,10 +105,8 @@ class ModelSelector:
         return model
 
     def restore(self, row: dict[str, Any]) -> None:
-        """Select the model that is stored for a conversation, unless the person chose another one.
-
-        Whether the model can be used is known only when it is loaded. If it cannot be used, loading it leaves
-        a message for `take_notice`.
+        """Select the model that is stored in the session `row`, unless the person chose another one.
+        The model is loaded later. `take_notice` then reports whether it can be used.
         """
         model, config = row["model"], row["model_config"]
         stored_config = from_json(config, None) if isinstance(config, str) else config
@@ -129,9 +126,8 @@ class ModelSelector:
         self._dismiss()
 
     async def fall_back(self) -> str | None:
-        """Replace the stored model of the conversation, which does not answer, by the default model.
-
-        Return a message for the person; None if there is no other model.
+        """Replace the model that `restore` selected by the default model, because it does not answer.
+        Return a message for the person, or None if there is no other model.
         """
         before = self._restored
         if before is None:

@@ -1,8 +1,5 @@
-"""The agent of a live conversation, and its work besides turns.
-
-The agent is built when it is needed. Besides turns it saves facts to memory and generates titles and
-transcripts.
-"""
+"""The agent of a live conversation, and its work outside turns: saving memory, titles and transcripts. The agent is
+built when it is first needed."""
 
 from __future__ import annotations
 
@@ -36,14 +33,14 @@ class SessionAgent(LiveSession[StoreT]):
         surface: Surface,
         models: ModelSelector | None = None,
     ) -> None:
-        """If `models` is given, the model is chosen per conversation. The conversation then owns `agents`,
-        and `close` closes them too."""
+        """Create the session. With `models`, each conversation chooses its model. In that case the conversation owns
+        `agents`, and `close` closes them."""
         self._agents = agents
         self._prepared: PreparedAgent | None = None
         self._prepared_for, self._generation = scope, 0
         self._background = BackgroundTasks()
         self._titled: str | None = None
-        """The session that needs no attempt to make a title any more."""
+        """The id of the last session for which title generation is finished."""
         self._in_memory: dict[str, LiveRecord] = {}
         """Incognito conversations that the person left, by session id."""
         super().__init__(store, scope, surface, models)
@@ -129,10 +126,9 @@ class SessionAgent(LiveSession[StoreT]):
     # ---------------------------------------------------------------- work besides turns
 
     async def save(self, least: int = LEAST_SAID) -> bool:
-        """Run a silent turn in which the agent saves facts to memory. Return whether the turn completed.
-
-        The turn runs only if the person sent at least `least` messages since the last such turn. It has a
-        time limit, and its errors are ignored.
+        """Run a silent turn in which the agent saves facts to memory. Return whether the turn was completed.
+        The turn runs only if the person sent at least `least` messages since the last such turn. It has a time limit.
+        Its errors are ignored.
         """
         if not self.exists:
             return False

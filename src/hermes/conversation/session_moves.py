@@ -1,8 +1,7 @@
-"""Moves of a live conversation between sessions: start, resume, branch, undo a start.
-
-In a chat of a platform, one transaction changes the chat's route and ends or reopens the sessions, under the
-lease of the target session. The lease of the session that is left is kept until the message that caused the
-move is processed.
+"""Moves of a live conversation to another session: a new start, its undo, resume and branch.
+In a chat of a platform, one transaction changes the route of the chat and ends or reopens the sessions. It runs under
+the lease of the target session. The lease of the old session is kept until the message that caused the move is
+processed.
 """
 
 from __future__ import annotations
@@ -27,10 +26,8 @@ if TYPE_CHECKING:
 
 class SessionMoves(SessionAgent[StoreT]):
     async def begin(self, title: str | None = None) -> None:
-        """Leave the session for a new one. Before that, the agent saves facts from the old session to memory.
-
-        At a terminal, the agent saves them in the background, and the new session is stored with its first
-        message.
+        """Leave the session for a new one. The agent first saves facts from the old session to memory.
+        At a terminal, the agent saves them in the background, and the new session is stored with its first message.
         """
         if self.surface.route is not None or self.surface.is_per_request:
             await self.save()
@@ -71,11 +68,10 @@ class SessionMoves(SessionAgent[StoreT]):
         return child
 
     async def undo_start(self) -> list[str] | None:
-        """Undo a new start: return to the session that was left, if no messages were written since. Return
-        notes for the person.
-
-        Return None if there is no new start to undo. Raises `LeaseHeld` if another process works in the
-        previous session.
+        """Return to the session that the person left for a new start, if no messages were written since. Return notes
+        for the person.
+        Return None if there is no new start to undo. Raise `LeaseHeld` if another process works in the previous
+        session.
         """
         if self.incognito:
             left = self.list_in_memory()
@@ -105,8 +101,9 @@ class SessionMoves(SessionAgent[StoreT]):
         """Continue in the session `session_id`. Return notes for the person. Raises `LeaseHeld` if another
         process works in that session.
 
-        If `reopen` is False (terminals only), a session that was ended is reopened when the next message is
-        written, not now.
+        `asked_cwd` is the working directory that the person asked for. `take_over` takes the lease away from another
+        process. If `reopen` is False, an ended session is reopened with the next message, not now. All three apply
+        only to terminals.
         """
         row = await call_store(self.store.get_session, session_id)
         if row is None:
@@ -165,8 +162,8 @@ class SessionMoves(SessionAgent[StoreT]):
         await self._follow(live)
 
     async def _hold(self, record: LiveRecord, take_over: bool) -> str | None:
-        """Take the lease. If the store cannot be written now, return a message for the person instead of
-        raising an error, because the session can still be read."""
+        """Take the lease of a record. Return None if this succeeds. If the store cannot be written, return a message
+        for the person, because the session can still be read."""
         try:
             await record.hold(take_over=take_over)
         except errors.LeaseHeld:
@@ -178,8 +175,7 @@ class SessionMoves(SessionAgent[StoreT]):
         return None
 
     async def branch(self, title: str | None = None) -> str:
-        """Continue in a new session with the same context. Return the new session's id. The store does not
-        copy the messages."""
+        """Continue in a branch: a new session with the same context. Return its id. The messages are not copied."""
         if isinstance(self.record, IncognitoRecord):
             await self._leave_in_memory(self.record.copy())
             return self.session_id
@@ -191,8 +187,8 @@ class SessionMoves(SessionAgent[StoreT]):
         return child
 
     async def branch_off(self, session_id: str) -> str:
-        """Continue in a branch of the session `session_id`, which another process keeps working in. Return
-        the branch's id."""
+        """Continue in a branch of the session `session_id`. Another process continues to work in that session. Return
+        the id of the branch."""
         child = await call_store(lambda: self.store.branch(session_id, end_parent=False))
         record = self._make_record(child)
         await record.hold()
@@ -209,8 +205,8 @@ class SessionMoves(SessionAgent[StoreT]):
         await self._follow(child)
 
     async def _follow(self, session_id: str) -> None:
-        """After a move to the session `session_id`, tell the chat's route about it. On a surface without a
-        route, release the leases of the sessions that were left."""
+        """Finish a move to the session `session_id`. In a chat of a platform, call `handle_move` of its route. On other
+        surfaces, release the leases of the sessions that were left."""
         if self.surface.route is not None:
             await self.surface.route.handle_move(session_id)
         else:

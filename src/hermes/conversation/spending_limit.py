@@ -1,5 +1,5 @@
-"""The limit on what the model calls for a person may use. A surface provides it; a conversation checks it
-before a turn."""
+"""The spending limit of a person for model calls. A surface provides the limit. The conversation checks it before each
+turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class LimitReached(HermesError):
-    """The person has used up their limit. The message says until when."""
+    """The person has used up their limit. The error message says when the limit is reset."""
 
     def __init__(self, message: str, resets_at: float) -> None:
         super().__init__(message)

@@ -29,17 +29,17 @@ class Surface(NamedTuple):
     """The end reason to store for a session that is still open when the program ends. None means that the
     session stays open."""
     stores_unanswered: bool = False
-    """Whether the person's message is stored even if no agent can be built to answer it. If False, the error
-    is raised and nothing is stored."""
+    """Whether the person's message is stored even if the turn cannot begin, for example because no model is available.
+    If False, the error is raised and nothing is stored."""
     is_per_request: bool = False
-    """Whether each request enters its session anew. If so, a new session is stored immediately, and a session
-    that is left is not ended."""
+    """Whether a conversation object exists only for one request, as in the HTTP API. If so, a new session is stored
+    immediately, and a session that is left is not ended."""
     keeps_partial: bool = False
-    """Whether the text of a running answer is stored about once a second, so that it survives a crash. A
-    gateway does not need this, because it answers again after a crash."""
+    """Whether the text of a running answer is stored about once a second, so that it survives a crash. The gateway does
+    not need this, because it runs the turn again after a crash."""
     make_session: Callable[[], Awaitable[str]] | None = None
-    """Creates the session that replaces a deleted one. If it is None, the replacement is created like any new
-    session."""
+    """Creates the session that replaces a deleted one, and returns its id. None means that the replacement is created
+    like any new session."""
     make_id: Callable[[], str] = new_session_id
     """Makes the id of a new session."""
     route: ChatRoute | None = None

@@ -18,8 +18,8 @@ class WorkingDirectory(NamedTuple):
 def choose_directory(stored: str | None, asked_cwd: Path | None, here: Path) -> WorkingDirectory:
     """Return the working directory for a conversation whose stored directory is `stored`.
 
-    `asked_cwd`, the directory that the person requested, has priority. The stored one is used if it still
-    exists.
+    `asked_cwd`, the directory that the person requested, has priority. Otherwise the stored directory is used if it
+    still exists. Otherwise `here`, the current directory, is used.
     """
     if asked_cwd is not None:
         return WorkingDirectory(asked_cwd, f"Working in {asked_cwd}.")

@@ -1,12 +1,12 @@
-"""Store calls of an event loop, in batches.
+"""Runs the store calls of an event loop in batches.
 
-A call from the event loop to the store needs a thread, because it may wait for the disk. A thread of its own for
-each call costs more than the call. The queue therefore has one thread for all calls. It runs the calls that have
-arrived since its last batch and reports all results to the loop at once.
+A call from the event loop to the store needs a thread, because it may wait for the disk. Handing each call to a thread
+of its own would take longer than the call itself. Therefore the queue has one thread for all calls. The thread runs the
+calls that have arrived since the last batch, and reports their results to the loop together.
 
 A second thread waits for the disk, so that the next batch can run meanwhile. Commits reach the disk in the order in
-which they were made. Therefore only a call whose result is reported to somebody outside has to wait for the disk. Such
-a call uses `call_store`. The steps between such calls use `call_store_early`.
+which they were made. Therefore only a call whose result is reported outside the process has to wait for the disk. Use
+`call_store` for such a call, and `call_store_early` for the steps between such calls.
 
 A call must be short, because all other calls wait for it. Searches, exports and other long work use
 `asyncio.to_thread`.
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 MOST_IN_A_BATCH = 64
 LONGEST_UNSYNCED_S = 0.2
-"""How long a write of `call_store_early` waits for a sync if no other call needs one."""
+"""Maximum time until the writes of `call_store_early` are synced to disk if no other call needs a sync, in seconds."""
 
 _queues: WeakKeyDictionary[asyncio.AbstractEventLoop, StoreQueue] = WeakKeyDictionary()
 
@@ -51,8 +51,7 @@ async def call_store(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) ->
 
 async def call_store_early(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a short store call as `call_store` does, but do not wait for the disk.
-
-    A later `call_store` also waits for the writes of this call.
+    A later `call_store` that writes returns only when the writes of this call are on disk, too.
     """
     queue = _queues.get(asyncio.get_running_loop())
     if queue is None:
@@ -74,7 +73,7 @@ class _Finished(NamedTuple):
 
 class StoreQueue:
     def __init__(self, db: SessionDB) -> None:
-        """Create the queue of the running loop."""
+        """Create the queue of the running event loop. `call_store` and `call_store_early` use it from then on."""
         self._loop, self._db = asyncio.get_running_loop(), db
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._unsynced: SimpleQueue[list[_Finished] | None] = SimpleQueue()
@@ -93,12 +92,12 @@ class StoreQueue:
 
     @property
     def waiting(self) -> int:
-        """The number of calls that no batch has taken yet."""
+        """The number of calls that are not in a batch yet."""
         return self._calls.qsize()
 
     async def close(self) -> None:
-        """Run the calls that were submitted so far, then end the threads. Later calls use threads of their
-        own."""
+        """Run the calls that were submitted so far, then end the threads. Later calls run with
+        `asyncio.to_thread`."""
         if _queues.get(self._loop) is self:
             del _queues[self._loop]
         self._calls.put(None)

@@ -1,9 +1,8 @@
-"""The adapter interface. An adapter connects one platform to the gateway through the platform's own library.
-It has no access to sessions.
+"""The adapter interface. An adapter connects one platform to the gateway. It has no access to sessions.
 
 An adapter receives messages (`run`) and delivers messages (`send`, `edit`, `typing`). It reports a failed
-delivery as one of four errors, because each needs a different reaction: not delivered and worth a retry, rate
-limited, never deliverable, or unknown.
+delivery as one of four errors, because each needs a different reaction: `Unreachable`, `RateLimited`,
+`Undeliverable` or `DeliveryUnknown`.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from hermes.gateway.inbound_events import Event, OfferedFile, Source
 
 
 class Receipt(NamedTuple):
-    """The gateway's result for a message that an adapter received. The adapter may now acknowledge the
-    message to the platform."""
+    """The result that the gateway returns for a received message. With a receipt, the adapter may acknowledge
+    the message to the platform."""
 
     state: str
     """One of `accepted`, `duplicate`, `answered` (a command, answered at once), `unauthorised`, `limited`,
@@ -26,8 +25,8 @@ class Receipt(NamedTuple):
 
 
 Receive = Callable[[Event, Sequence[OfferedFile]], Awaitable[Receipt]]
-"""Passes a received message to the gateway. Returns when the message is durable. If it raises, the adapter
-must not acknowledge the message, so that the platform delivers it again."""
+"""A function that passes a received message to the gateway. It returns when the message is durable. If it
+raises, the adapter must not acknowledge the message, so that the platform delivers the message again."""
 
 
 class Capabilities(NamedTuple):
@@ -42,7 +41,8 @@ class Capabilities(NamedTuple):
     edit_every: float = 1.0
     """Minimum seconds between two edits of a message."""
     allows_many_replies: bool = True
-    """Whether a message may get more than one reply. If False, only the final answer is sent."""
+    """Whether a message may get more than one reply. If False, a command that starts a turn sends only the answer
+    of the turn."""
 
 
 class Adapter(Protocol):
@@ -71,8 +71,8 @@ class Adapter(Protocol):
         """Deliver Markdown as a message in the platform's own format. Return the id of the message on the
         platform.
 
-        If the same message is sent again, it has the same `idempotency_key`. `silent` requests delivery
-        without a notification.
+        `idempotency_key` is the same if the same message is sent again. `reply_to` is the id of the message to
+        reply to. `silent` requests delivery without a notification.
         """
 
     async def edit(self, to: Source, message_id: str, text: str) -> None:
@@ -119,7 +119,7 @@ class OffersChoices(Protocol):
 
 @runtime_checkable
 class SendsFiles(Protocol):
-    """An adapter whose platform takes files. An answer of very many parts is sent as a file."""
+    """An adapter whose platform accepts files. A very long answer is sent as a file."""
 
     async def send_file(
         self,
@@ -131,13 +131,13 @@ class SendsFiles(Protocol):
         reply_to: str | None = None,
         silent: bool = False,
     ) -> str | None:
-        """Deliver a text file as `send` delivers a text."""
+        """Deliver a text file. The other parameters and the result are those of `send`."""
 
 
 @runtime_checkable
 class FetchesFiles(Protocol):
-    """An adapter whose files can be fetched later, also by another process. The message is stored and
-    acknowledged first, so that a slow file delays only its own chat."""
+    """An adapter that can fetch the files of a message later, even in another process. The gateway then stores
+    and acknowledges the message before it fetches the files, so that a slow file delays only its own chat."""
 
     async def fetch(self, reference: Mapping[str, Any]) -> bytes:
         """Fetch the file of an `OfferedFile` that had this reference."""
@@ -145,17 +145,17 @@ class FetchesFiles(Protocol):
 
 @runtime_checkable
 class Drains(Protocol):
-    """An adapter whose clients wait for an answer in the response to their request."""
+    """An adapter whose clients receive the answer in the response to their HTTP request."""
 
     async def drain(self) -> None:
-        """Refuse new requests, and wait until every waiting request is answered."""
+        """Refuse new requests, and wait until every open request is answered."""
 
 
-# The errors of deliveries and connections, each with one line for the log. Adapters raise no others.
+# The errors of deliveries and connections. Their message is one line for the log. Adapters raise no other errors.
 
 
 class AdapterError(HermesError):
-    """Base class of the errors that an adapter raises: the platform could not be used."""
+    """Base class of the errors that an adapter raises."""
 
 
 class Unreachable(AdapterError):

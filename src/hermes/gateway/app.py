@@ -1,8 +1,7 @@
 """The gateway program: assembly, start, supervision and shutdown.
 
-On SIGTERM the gateway accepts no more messages and lets running turns finish. Waiting messages stay in the
-store for the next start. If the process is killed, no message is lost either: the next start resumes the
-unfinished messages.
+On SIGTERM the gateway stops accepting messages and lets running turns finish. Waiting messages stay in the store.
+If the process is killed, no accepted message is lost. The next start resumes waiting and unfinished messages.
 """
 
 from __future__ import annotations
@@ -60,17 +59,18 @@ THREADS = 16
 STATUS_EVERY_S = 5.0
 STDERR = 2
 LEAST_DRAIN_S = 1.0
-"""How long running deliveries may take to finish, even if the turns have used the whole time."""
+"""Minimum time that running deliveries get to finish during shutdown, in seconds. They get it even if the running
+turns have used up `drain_seconds`."""
 DONE_RETENTION_S = 7 * clock.DAY
-"""How long processed messages are remembered, so that a message that is delivered again is not processed
-twice."""
+"""How long finished inbox and outbox entries are kept, in seconds. With them, a message that a platform delivers
+again is recognised."""
 WRITE_PROBE_KEY = "gateway_last_look"
 """Metadata key that is written to check whether the store is writable."""
 
 
 @runtime_checkable
 class ConversationAdapter(Protocol):
-    """An adapter that runs turns itself and answers a request while the client waits."""
+    """An adapter that runs turns itself, without inbox and mailbox. Its client waits for the answer."""
 
     def attach(self, context: GatewayContext, lookup: SessionLookup) -> None: ...
 
@@ -119,7 +119,7 @@ class Gateway:
         self._background: list[asyncio.Task[None]] = []
         self._mirroring: list[asyncio.Task[None]] = []
         self._operations: set[asyncio.Task[None]] = set()
-        """Work that operators requested. It ends before anything is closed."""
+        """Tasks that serve operators, such as a reload. Shutdown ends them before it closes anything."""
         self._health: asyncio.Task[None] | None = None
         self._draining = False
         self._store_queue: StoreQueue | None = None
@@ -138,7 +138,7 @@ class Gateway:
 
     @property
     def settings(self) -> GatewaySettings:
-        """The settings in force. A reload replaces them."""
+        """The current settings. A reload replaces them."""
         return self.context.settings
 
     def _attach(self, adapter: Adapter) -> None:
@@ -146,8 +146,8 @@ class Gateway:
             adapter.attach(self.context, self.lookup)
 
     async def start(self) -> None:
-        """Connect, and answer health checks. The unfinished work of the previous process is resumed
-        meanwhile, within the same limits as new work."""
+        """Start the health server, connect the platforms and start the background tasks. The unfinished work of
+        the previous process is resumed in the background, within the same limits as new work."""
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "work"))
         self._store_queue = StoreQueue(self.db)
         limits.set_limits(self.settings.limits, self.context.metrics.auth_failures.add)
@@ -204,7 +204,7 @@ class Gateway:
         remove_status()
 
     def reload(self) -> None:
-        """Begin to reload the settings after SIGHUP. A refusal is logged."""
+        """Start a reload of the settings in the background. Called on SIGHUP. A refused reload is logged."""
 
         async def work() -> None:
             with suppress(errors.HermesError):
@@ -227,7 +227,7 @@ class Gateway:
             self._state_changed.set()
 
     def _request_handlers(self) -> requests.Handlers:
-        """Return the actions that commands can request, by name."""
+        """Return the actions that the command line can request from the running gateway, by name."""
         return {
             "reload": self._reload_on_request,
             "blocked": self._stop_blocked,
@@ -235,7 +235,7 @@ class Gateway:
         }
 
     async def _take_up_outbox(self) -> dict[str, Any]:
-        """Deliver entries that a command has queued again."""
+        """Deliver the outbox entries that a command has queued again."""
         await self.delivery.take_up()
         return {}
 
@@ -332,7 +332,7 @@ class Gateway:
 
 
 async def run_gateway(settings: GatewaySettings) -> None:
-    """Run until SIGTERM or Ctrl-C. Raise `HermesError` if no platform can be connected."""
+    """Run the gateway until SIGTERM or Ctrl-C. Raise `HermesError` if no platform can be connected."""
     from hermes.agent.factory import StandardFactory
     from hermes.db.session_db import SessionDB
 
@@ -342,7 +342,7 @@ async def run_gateway(settings: GatewaySettings) -> None:
     hung_up, has_terminal = asyncio.Event(), os.isatty(STDERR)
 
     def on_hangup() -> None:
-        # A closed terminal sends SIGHUP too. Then nobody watches the gateway any more, and it ends.
+        # A closed terminal sends SIGHUP too. In that case the gateway ends.
         (stop if has_terminal and not os.isatty(STDERR) else hung_up).set()
 
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
@@ -385,7 +385,7 @@ async def _check_model(agents: StandardAgentProvider) -> None:
 
 
 async def _wait_for_any(*events: asyncio.Event) -> asyncio.Event:
-    """Wait until an event is set, and return the first one that is set."""
+    """Wait until at least one event is set. Return the first set event in the order of the arguments."""
     waiting = [asyncio.ensure_future(event.wait()) for event in events]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:

@@ -1,9 +1,9 @@
-"""Failed authentication: wrong keys, signatures and codes. They are counted, logged and slowed down, per
-address or person, in bounded memory.
+"""Limits on failed authentication: wrong keys, signatures and codes. Failures are counted and logged per address
+or person, in bounded memory.
 
-An address may fail a number of times per minute. Then it must wait a minute, and twice as long each further
-time, up to an hour. After a wait it may fail fewer times. An hour without a failure clears the record. The
-caller decides whether a right key is accepted during the wait.
+An address may fail `per_minute` times a minute. After more failures it must wait one minute. Each further wait is
+twice as long, up to an hour, and after each wait the allowed number of failures is halved. An hour without a
+failure clears the record. The caller decides whether a right key is accepted during a wait.
 """
 
 from __future__ import annotations
@@ -49,20 +49,19 @@ class AuthFailures:
         self._records: OrderedDict[str, _Record] = OrderedDict()
 
     def change(self, per_minute: int) -> None:
-        """Allow another number of failures per minute. Recorded failures stay counted."""
+        """Change the allowed number of failures per minute. Recorded failures stay counted."""
         self._per_minute = per_minute
 
     def get_wait(self, who: str) -> float:
-        """Return for how many seconds `who` must wait; 0 if they need not wait."""
+        """Return how many seconds `who`, an address or a person, must wait. 0 means no wait."""
         record = self._records.get(make_group(who))
         return 0.0 if record is None else max(0.0, record.blocked_until - self._now())
 
     def add(self, platform: str, who: str, kind: Kind, problem: str) -> float:
-        """Record a failure of `who`, an address or a person. Return for how many seconds they must wait; 0 if
-        they may try again at once.
-
-        `problem` describes the credential without revealing it. The log gets a line for the first failure,
-        then for every power of two, and for every wait.
+        """Record a failure of `who`, an address or a person. Return how many seconds `who` must wait; 0 means no
+        wait.
+        `problem` describes the credential without revealing it. A line is logged for failures number 1, 2, 4, 8
+        and so on, and for each new wait.
         """
         now, record = self._now(), self._take(make_group(who))
         record.failures += 1
@@ -107,8 +106,8 @@ class AuthFailures:
 
 
 def make_group(who: str) -> str:
-    """Return what is counted together: the /64 network of an IPv6 address, because one host can use all of
-    its addresses. Anything else is counted alone."""
+    """Return the key under which the failures of `who` are counted. For an IPv6 address it is the /64 network,
+    because one host can use all addresses of it. Otherwise it is the address or the person."""
     try:
         address = ipaddress.ip_address(who.partition("%")[0])
     except ValueError:

@@ -1,5 +1,5 @@
-"""The shared context of the gateway: store, settings, platforms, agents, access control, metrics and
-delivery."""
+"""The objects that all parts of the gateway share: store, settings, platforms, agents, access control, metrics,
+delivery and limits."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class GatewayContext:
         self.agents, self.access, self.metrics, self.delivery = agents, access, metrics, delivery
         self.limits = limits
         self.notify_chat_changed: Callable[[], None] = lambda: None
-        """Called when a chat has changed."""
+        """Called when a chat has changed, so that `sessions.json` is written again."""
         self.approval_seconds: float = 10 * clock.MINUTE
-        """How long an approval waits for an answer, in seconds."""
+        """How long an approval request waits for an answer, in seconds."""
 
     def platform(self, name: str) -> PlatformSettings:
         return self.settings.platforms.get(name) or PlatformSettings(name)
 
     def store_setting(self, key: str, value: object, by: Source | None = None) -> None:
-        """Write a platform setting to config.yaml, by its dotted path. The setting takes effect at once. `by`
-        is the person who changed it in a chat."""
+        """Write a platform setting to config.yaml and apply it at once. `key` is its dotted path, such as
+        `platforms.telegram.home_channel`. `by` is the person who changed it in a chat, or None."""
         from hermes.config import config_file
 
         config_file.change(key, value)

@@ -58,8 +58,8 @@ class Source(NamedTuple):
 
     @property
     def storable(self) -> Source:
-        """Return the source with lone surrogates replaced. Platforms may send lone surrogates, but the store
-        cannot hold them."""
+        """The source with lone surrogates replaced. Platforms may send lone surrogates, which the store cannot
+        hold."""
         texts: dict[str, Any] = {
             name: replace_surrogates(value)
             for name, value in self._asdict().items()
@@ -68,7 +68,7 @@ class Source(NamedTuple):
         return self._replace(**texts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the source in the documented format of an origin."""
+        """Return the source as a dictionary, in the documented format of `origin`."""
         data = self._asdict()
         always = {"platform": self.platform} | {name: data[name] for name in _ALWAYS}
         return always | {name: data[name] for name in _IF_ANY if data[name]}
@@ -100,7 +100,7 @@ class Attachment(NamedTuple):
 
 
 class OfferedFile(NamedTuple):
-    """A file that the platform offers. It is fetched only after the sender is authorised."""
+    """A file of a message that has just arrived. It is fetched only if the sender has access."""
 
     kind: str
     name: str
@@ -113,7 +113,7 @@ class OfferedFile(NamedTuple):
 
 
 class RemoteFile(NamedTuple):
-    """A file that is fetched when its message is processed. Until then it stays on the platform."""
+    """A file that stays on the platform until its message is processed. It is fetched then."""
 
     kind: str
     name: str
@@ -123,7 +123,7 @@ class RemoteFile(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A message of a person."""
+    """A message from a platform, or a change: an edited or deleted message, a button press, a moved chat."""
 
     source: Source
     text: str
@@ -148,8 +148,8 @@ class Event(NamedTuple):
 
     @property
     def message_id(self) -> str | None:
-        """The id by which a repeated delivery is recognised. Each version of an edited message has its own
-        id."""
+        """The id of this event. If the platform delivers the event again, it has the same id. Each version of an
+        edited message has its own id."""
         if self.chosen is not None:
             return f"choice:{self.chosen}"
         if self.edits is None:
@@ -189,7 +189,7 @@ class Event(NamedTuple):
 
 
 def original_message_id(message_id: str | None) -> str | None:
-    """Return the id of the message on the platform, without the version of an edit."""
+    """Return the message id of the platform: `message_id` without the suffix that identifies an edit."""
     return None if message_id is None else message_id.partition(VERSION)[0]
 
 

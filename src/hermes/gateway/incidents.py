@@ -1,6 +1,7 @@
 """Per-chat incidents for `/why`, such as resets, abandoned messages and unknown deliveries.
 
-The last few incidents of a chat are stored in its row of the routing table.
+The last `MOST` incidents of a chat are stored in the `entry` of its route. The same entry holds state that must
+survive a restart: interrupted messages, previews, and saves before a reset.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ MOST = 20
 
 
 class Incident(NamedTuple):
-    """Something that happened in a chat and is not recorded in its sessions, such as a pause or an unknown
-    delivery."""
+    """An event in a chat that is not recorded in its sessions, such as an unknown delivery."""
 
     at: float
     text: str
@@ -26,7 +26,7 @@ class Incident(NamedTuple):
 
 
 def add_incident(db: SessionDB, key: str, text: str) -> None:
-    """Add an incident to a chat. Do nothing if the chat is unknown."""
+    """Add an incident to a chat. Do nothing if the chat has no route."""
     new = {"at": clock.now(), "text": text}
     _change_entry(db, key, lambda entry: {"happened": [*entry.get("happened", []), new][-MOST:]})
 
@@ -39,8 +39,8 @@ def list_incidents(db: SessionDB, key: str) -> list[Incident]:
 
 
 def count_interruption(db: SessionDB, key: str, entry_id: int) -> int:
-    """Record that a process ended before this inbox entry was done. Return how often that has happened to the
-    entry."""
+    """Record that a process ended before it had processed this inbox entry. Return how often this has happened
+    to the entry."""
 
     def increment(entry: dict[str, Any]) -> dict[str, Any]:
         before = entry.get("cut_off", {})
@@ -63,8 +63,8 @@ def last_arrival(db: SessionDB, key: str) -> float:
 
 
 def mark_saved(db: SessionDB, key: str, session_id: str, spoke: float | None) -> None:
-    """Record that memory was saved before a reset of this session. `spoke` is the time of the person's last
-    message."""
+    """Record that the agent saved its memory before a reset of this session. `spoke` is the time of the person's
+    last message. It identifies the reset."""
     _change_entry(db, key, lambda entry: {"saved": {"session": session_id, "spoke": spoke}})
 
 
@@ -78,8 +78,8 @@ def set_preview(db: SessionDB, key: str, entry_id: int, preview: str) -> None:
 
 
 def get_preview(db: SessionDB, key: str, entry_id: int) -> str | None:
-    """Return the platform message in which an earlier process showed a preview for this inbox entry, or None.
-    The answer replaces the preview."""
+    """Return the id of the platform message that shows the preview for this inbox entry, or None. An earlier
+    process may have recorded it."""
     preview = (_get_entry(db, key) or {}).get("preview", {})
     return preview["shown"] if preview.get("message") == entry_id else None
 

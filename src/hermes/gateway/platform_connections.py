@@ -39,7 +39,7 @@ class Connections:
         self._keeps_hope = False
         self._running: dict[str, asyncio.Task[None]] = {}
         self.hopeless = asyncio.Event()
-        """Set when no platform is connected and none can be until the settings are fixed."""
+        """Set when all platforms are misconfigured, so that none can be connected."""
 
     def open(self) -> None:
         for name in self._adapters:
@@ -60,7 +60,7 @@ class Connections:
                     await self._changed.wait()
 
     async def disconnect(self, name: str) -> None:
-        """Stop receiving from a platform. Messages can still be sent."""
+        """Stop receiving messages from a platform. Messages can still be sent to it."""
         task = self._running.pop(name, None)
         if task is not None:
             task.cancel()
@@ -79,7 +79,7 @@ class Connections:
         self._set_state(name, MISCONFIGURED, why)
 
     async def stop_receiving(self) -> None:
-        """Stop receiving. Messages can still be sent."""
+        """Stop receiving messages from all platforms. Messages can still be sent."""
         for task in self._running.values():
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
@@ -129,7 +129,8 @@ class Connections:
 
     @contextmanager
     def keep_hope(self) -> Iterator[None]:
-        """Do not set `hopeless` in the block, because a refused platform may be connected again."""
+        """Do not set `hopeless` within the `with` block. A reload uses this, because it may reconnect a
+        misconfigured platform with its old options."""
         self._keeps_hope = True
         try:
             yield

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def find_ready(settings: GatewaySettings) -> tuple[dict[str, PlatformSettings], dict[str, str]]:
-    """Return the enabled platforms that can be connected. Also return why the others cannot."""
+    """Return the enabled platforms that can be connected, and the reason for each one that cannot."""
     ready, problems = {}, {}
     for name, platform in settings.enabled.items():
         if missing := registry.list_missing(name, platform.more):
@@ -42,7 +42,7 @@ def make_adapter(platform: PlatformSettings) -> Adapter:
 
 
 def make_adapters(settings: GatewaySettings) -> tuple[dict[str, Adapter], dict[str, str]]:
-    """Create the adapters of the enabled platforms. Also return the error of each platform that failed."""
+    """Create the adapters of the enabled platforms. Return them, and the error of each platform that failed."""
     adapters: dict[str, Adapter] = {}
     broken: dict[str, str] = {}
     for name, platform in settings.enabled.items():

@@ -16,16 +16,16 @@ class _Bucket:
 
 
 class TokenBuckets:
-    """Token buckets: each person may use up to `per_minute` tokens at once. Used tokens come back at a rate
-    of `per_minute`."""
+    """Token buckets: each person has a bucket of `per_minute` tokens. Used tokens are refilled at a rate of
+    `per_minute`."""
 
     def __init__(self, per_minute: int, most: int = MOST_REMEMBERED) -> None:
         self._size, self._most = per_minute, most
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def take(self, who: str, now: float) -> tuple[bool, bool]:
-        """Take a token of the person `who`. Return whether there was one, and if not, whether to notify the
-        person now. A person is notified at most once a minute."""
+        """Take a token from the bucket of `who`. Return two values: whether a token was left, and if not, whether
+        to notify the person now. A person is notified at most once a minute."""
         bucket = self._buckets.pop(who, None) or _Bucket(self._size, now)
         self._buckets[who] = bucket
         if len(self._buckets) > self._most:

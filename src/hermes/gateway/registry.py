@@ -1,4 +1,4 @@
-"""The registry of platforms. A new platform needs a folder with a `declaration`, and one line here.
+"""The registry of platforms. A new platform needs a folder with a module `declaration`, and one line here.
 
 A declaration is plain data that names its adapter. The adapter and its SDK are imported only when the
 platform is connected.

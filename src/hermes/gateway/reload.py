@@ -1,9 +1,8 @@
 """Reload: apply changed settings and keys to the running gateway, without dropping a turn.
 
-Everything that can fail is done before anything is changed: the settings are read, the adapters of changed
-platforms are created, and the model is opened. If one of these fails, the reload is refused and the old settings
-stay in force. A platform is reconnected only if its own options changed, because all other settings are read when
-they are used.
+First the settings are read, the adapters of changed platforms are created, and the model is opened. If one of
+these steps fails, the reload is refused, nothing is changed and the old settings stay in force. A platform is
+reconnected only if its own options changed. All other settings are read when they are used.
 """
 
 from __future__ import annotations
@@ -34,14 +33,15 @@ from hermes.gateway.settings import GatewaySettings, get_value, read_gateway_set
 log = logging.getLogger(__name__)
 
 CONNECT_S = 15.0
-"""How long a reload waits for the result of a new connection."""
+"""How long a reload waits until a new connection is up or has failed, in seconds."""
 AT_START = (
     *("store.", "sessions.transcripts", "sessions.index_file", "sandbox.", "approvals.mode"),
     *("delegation.max_concurrent", "delegation.tasks_per_hour"),
 )
-"""Settings that are read when the process starts, by the beginning of their names."""
+"""Prefixes of the names of settings that are read only when the process starts."""
 REBUILT = {"api-server": ("gateway.largest_attachment_mb",)}
-"""General settings that a platform reads only when it is created."""
+"""By platform: general settings that its adapter reads only when it is created. A change reconnects the
+platform."""
 
 
 class Report(NamedTuple):
@@ -50,12 +50,12 @@ class Report(NamedTuple):
     changed: list[str]
     """The settings that changed, one line for each, without secret values."""
     platforms: dict[str, str]
-    """What happened to each platform: `unchanged`, `connected`, `reconnected`, `disconnected` or an error."""
+    """The result for each platform: `unchanged`, `connected`, `reconnected`, `disconnected` or an error."""
     restart: list[str]
     """The changed settings that take effect only after a restart."""
     refused: dict[str, str]
-    """The platforms that refused their new options, such as a wrong token, each with the reason. A platform
-    that was connected before uses its old options again."""
+    """The platforms that refused their new options, for example because of a wrong token, with the reason. A
+    platform that was enabled before uses its old options again."""
 
 
 @runtime_checkable
@@ -76,7 +76,8 @@ class Reloader:
         attach: Callable[[Adapter], None],
         restart_health: Callable[[], None],
     ) -> None:
-        """`adapters` is changed in place. `attach` prepares an adapter that runs turns itself."""
+        """Create the reloader. `adapters` are the adapters of the gateway; a reload changes the dictionary in
+        place. `attach` is called with each new adapter. `restart_health` restarts the health server."""
         self._context, self._router, self._lookup = context, router, lookup
         self._connections, self._adapters = connections, adapters
         self._attach, self._restart_health = attach, restart_health
@@ -145,8 +146,10 @@ class Reloader:
     async def _make_changed(
         self, old: GatewaySettings, new: GatewaySettings
     ) -> tuple[dict[str, Adapter], dict[str, str]]:
-        """Create the adapters of new and changed platforms. A platform that was not connected before may
-        fail; its error is returned."""
+        """Create the adapters of new and changed platforms.
+        Raise `BadConfig` if the adapter of a connected or changed platform cannot be created. For a platform with
+        unchanged options that was not connected, return the error.
+        """
         made: dict[str, Adapter] = {}
         broken: dict[str, str] = {}
         for name, platform in new.enabled.items():
@@ -168,7 +171,7 @@ class Reloader:
         return made, broken
 
     def _apply(self, old: GatewaySettings, new: GatewaySettings, program: Settings) -> None:
-        """Put the settings in force. Nothing here can fail."""
+        """Put the new settings in force. Nothing here can fail."""
         context, self._program = self._context, program
         context.settings = new
         context.limits.apply(new)
@@ -182,8 +185,8 @@ class Reloader:
             self._restart_health()
 
     async def _move(self, name: str, new: Adapter | None) -> str:
-        """Replace the adapter of a platform, or remove it if `new` is None. Running requests and deliveries
-        of the old adapter may finish first."""
+        """Replace the adapter of a platform, or remove it if `new` is None. Wait for running requests and
+        deliveries of the old adapter. Return the result for `Report.platforms`."""
         old, seconds = self._adapters.get(name), self._context.settings.drain_seconds
         if new is not None:
             self._attach(new)
@@ -214,8 +217,8 @@ class Reloader:
         return "connected" if old is None else "reconnected"
 
     async def _take_back(self, old: GatewaySettings, made: Mapping[str, Adapter]) -> dict[str, str]:
-        """Return the platforms that refused their new options. Reconnect those that were connected before with
-        their old options."""
+        """Return the platforms that refused their new options, with the reason. Reconnect those that were enabled
+        before with their old options."""
         refused = {
             name: state.error or state.state
             for name in made
@@ -270,7 +273,7 @@ def _list_program_changes(old: Settings, new: Settings) -> Iterator[str]:
 
 
 def _list_changed_keys(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return the variables in `.env` that changed and that are no setting, such as the key of the model."""
+    """Return the changed variables of `.env` that do not belong to a setting, such as the key of the model."""
     settings = {setting.variable for setting in (*SETTINGS.values(), *GATEWAY_SETTINGS.values())}
     platforms = tuple(make_variable(name, "") for name in registry.PLATFORMS)
     changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))

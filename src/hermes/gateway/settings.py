@@ -29,7 +29,7 @@ EXAMPLE = "telegram: {enabled: true}"
 class PlatformSettings(PlatformSection, frozen=True):
     name: str
     more: Mapping[str, Any] = {}
-    """Those of the platform's own options that are set, including secrets. Names are in lower case."""
+    """The platform's own options that are set, including secrets, by name in lower case."""
 
     def __repr__(self) -> str:
         """Omit the option values, because they include secrets that must not be logged."""
@@ -51,11 +51,11 @@ class GatewaySettings(GatewaySection, frozen=True, kw_only=True):
     platforms: Mapping[str, PlatformSettings] = {}
     """All platforms with at least one setting, enabled or not."""
     origins: Mapping[str, str] = {}
-    """Where each value that is not a default was set, by the dotted path of the value."""
+    """The origin (file or variable) of each value that is not a default, by the dotted path of the setting."""
 
     @property
     def limits(self) -> Limits:
-        """The limits of all HTTP servers."""
+        """The limits that all HTTP servers of the gateway share."""
         return Limits(
             self.connections,
             self.connections_per_address,
@@ -74,8 +74,7 @@ class GatewaySettings(GatewaySection, frozen=True, kw_only=True):
         return frozenset().union(*(platform.secrets for platform in self.platforms.values()))
 
     def find_policy(self, platform: str, chat_type: str, thread_id: str | None = None) -> ResetPolicy:
-        """Return the policy of the platform. If it has none, return that of the chat type, and otherwise the
-        general policy."""
+        """Return the reset policy of the platform, otherwise that of the chat type, otherwise the general one."""
         return self._find_named_policy(platform, chat_type, thread_id)[1]
 
     def find_policy_name(self, platform: str, chat_type: str, thread_id: str | None = None) -> str:
@@ -85,8 +84,8 @@ class GatewaySettings(GatewaySection, frozen=True, kw_only=True):
     def _find_named_policy(
         self, platform: str, chat_type: str, thread_id: str | None
     ) -> tuple[str, ResetPolicy]:
-        """Return the config key and the policy. A thread uses the policy for threads, or that of its chat
-        type if there is none."""
+        """Return the config key and the policy. A thread in a group uses the policy for threads, or if there is
+        none, the policy for the type of its chat."""
         if platform in self.reset_by_platform:
             return f"reset_by_platform.{platform}", self.reset_by_platform[platform]
         in_thread = chat_type == "thread" or (bool(thread_id) and chat_type != "dm")
@@ -107,8 +106,8 @@ def read_gateway_settings() -> GatewaySettings:
 
 
 def parse_gateway_settings(values: Mapping[str, Any], *, file: str) -> GatewaySettings:
-    """Build the settings from parsed values. `file` is named as their origin, even if the values are not
-    saved there yet."""
+    """Build the settings from parsed values of `config.yaml`. `file` is the path that error messages and origins
+    name."""
     reader = _GatewayReader(values, file)
     found = {name: reader.read_section(name, declared) for name, declared in GATEWAY_SECTIONS.items()}
     general = GatewaySection(**found["gateway"])
@@ -148,8 +147,8 @@ class _GatewayReader(SettingsReader):
     def read_policies(
         self, section: str, owners: tuple[str, ...], general: ResetPolicy
     ) -> dict[str, ResetPolicy]:
-        """Read the policies of a section. A field that a policy does not set gets its value from
-        `general`."""
+        """Read the policies of a section by owner, a chat type or a platform. A field that a policy does not set
+        gets its value from `general`."""
         policies = {}
         for owner, written in self._read_owned(section, f"{owners[0]}: {{mode: daily}}").items():
             if owner in owners:
@@ -201,7 +200,8 @@ class _GatewayReader(SettingsReader):
         return {aliases.get(name, name): variable for variable, name in names.items()}
 
     def _read_owned(self, section: str, example: str) -> dict[str, Mapping[str, Any]]:
-        """Return the settings in a section for each platform or chat type, by its documented name."""
+        """Return the settings of each platform or chat type in a section, by its documented name. `example` is
+        shown in error messages."""
         sections: dict[str, Mapping[str, Any]] = {}
         for owner, inner in self.get_section(section, example).items():
             if inner is not None and not isinstance(inner, Mapping):
@@ -216,8 +216,8 @@ class _GatewayReader(SettingsReader):
         return sections
 
     def _refuse_everybody(self, platform: PlatformSettings, *, is_open: bool) -> None:
-        """Raise `BadConfig` if a list of people contains `*`. Access for everybody needs the setting
-        `allow_all`. With `is_open`, `*` is allowed in `owners`."""
+        """Raise `BadConfig` if a list of people contains `*`. To give everybody access, the operator must set
+        `allow_all`. With `is_open`, which is for platforms with a shared secret, `*` is allowed in `owners`."""
         for field, people in (("allowed_users", platform.allowed_users), ("owners", platform.owners)):
             if EVERYBODY in people and not (field == "owners" and is_open):
                 key = f"platforms.{platform.name}.{field}"

@@ -1,7 +1,7 @@
 """Limits on concurrent work: turns, deliveries per platform, attachments and receipts.
 
-A chat takes one slot per message and then queues again behind the chats that wait. So a chat with many messages
-does not hold up the others.
+A chat takes one slot per message. For its next message it waits behind the other chats that wait for a slot.
+Therefore a chat with many messages does not block the others.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from hermes.gateway.settings import GatewaySettings
 
 RECEIPTS_AT_ONCE = 64
-"""How many received messages are stored at the same time. An adapter that waits for a receipt before it fetches more
-messages is slowed down by this limit."""
+"""How many received messages are stored at the same time. The limit slows down an adapter that waits for a receipt
+before it fetches more messages."""
 
 
 class WorkLimits:
@@ -37,7 +37,7 @@ class WorkLimits:
         return self._deliveries[platform]
 
     def apply(self, settings: GatewaySettings) -> None:
-        """Use the limits of changed settings. Work that holds a slot continues."""
+        """Apply the limits of changed settings. Work that already holds a slot continues."""
         self.turns.resize(settings.turns_at_once)
         self.attachments.resize(settings.attachments_at_once)
         self.model_calls.resize(settings.model_calls_at_once)
@@ -50,7 +50,7 @@ class WorkLimits:
         call_limit.set_limit(self.model_calls)
 
     def describe(self) -> dict[str, dict[str, int]]:
-        """Return the use of each limit, by its name."""
+        """Return for each limit, by name: its maximum (`most`), the slots `in_use`, and the number `waiting`."""
         limits = {
             "turns": self.turns,
             "model calls": self.model_calls,

@@ -1,7 +1,7 @@
 """The API server: an OpenAI-compatible HTTP interface to the agent. See docs/api-server.md.
 
-A client waits for its answer, so the server runs turns itself and does not use the gateway's mailboxes. A
-client that has no open request cannot receive messages.
+A client waits for its answer in the response. Therefore the server runs turns itself and does not use the gateway's
+mailboxes. A client without an open request cannot receive messages.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ def make_application(handler: RequestHandler, origins: Sequence[str]) -> Starlet
 
 
 class _Endpoint:
-    """One route. A request counts against the limits of its key until the whole answer is sent, even if the
-    answer is streamed."""
+    """The ASGI application of one route. A request counts against the limits of its key until the whole answer is
+    sent, even if the answer is streamed."""
 
     def __init__(self, handler: RequestHandler, route: str, work: Work, origins: Sequence[str]) -> None:
         self._handler, self._route, self._work, self._origins = handler, route, work, origins

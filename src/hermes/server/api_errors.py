@@ -27,8 +27,8 @@ TYPES = {
 }
 LONGEST_LINE = 500
 DO_NOT_RETRY = {"X-Should-Retry": "false"}
-"""The header that tells OpenAI's client not to retry, because the server has already retried the model
-call."""
+"""The header that tells OpenAI's client not to retry. Used when a retry would not help, for example because the
+server has already retried the model call."""
 MESSAGES = {
     404: "there is nothing at this address",
     405: "this address does not accept this HTTP method",
@@ -70,12 +70,12 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 
 
 def refuse_with_status(status: int, headers: Mapping[str, str] | None = None) -> Refused:
-    """Return the error for a request that the HTTP host or the framework refused."""
+    """Return the error for a request that the HTTP server or the framework refused with this status."""
     return Refused(status, MESSAGES.get(status, HTTPStatus(status).phrase), headers=headers)
 
 
 def format_error_body(status: int) -> bytes:
-    """Return the error body for `status`. Used when no request could be read from the connection."""
+    """Return the body of an error response. Used for connections from which no request could be read."""
     return json.dumps(refuse_with_status(status).body).encode()
 
 

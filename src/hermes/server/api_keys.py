@@ -1,6 +1,6 @@
 """API keys. Each key identifies one person.
 
-Keys are compared in constant time. They never appear in a log or a session.
+Keys never appear in a log or a session.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from hermes.store.people import Principal
 PLATFORM = "api-server"
 SHORTEST_KEY = 16
 FINGERPRINT = 12
-"""A key without a name is named by this many hex digits of its SHA-256 hash."""
+"""The name of a key without a configured name is this many hex digits of its SHA-256 hash."""
 
 
 class Person(NamedTuple):
     name: str
     secret: bytes
-    """A secret derived from the key. It signs response ids and history marks, so that they are valid only for
+    """A secret derived from the key. Response ids and history marks are signed with it, so that they are valid only for
     this person."""
     limits: KeyLimits = NO_LIMITS
     model: str | None = None
-    """The model that the request names; None if it names none of its own."""
+    """The model that the request chose from the models of its key. None if it chose none."""
 
     @property
     def only_model(self) -> str | None:
-        """The only model that may answer the request; None if the key is not restricted to models."""
+        """The only model that may answer the request. None if the models of the key are not restricted."""
         return self.model or next(iter(self.limits.models), None)
 
     def __repr__(self) -> str:
@@ -82,15 +82,15 @@ class Keys:
         return f"Keys of {len(self._people)}"
 
     def is_revoked(self, person: Person) -> bool:
-        """Return whether the key was revoked, for a request that is being answered."""
+        """Return whether the key of the person was revoked. Used to stop a request that is being answered."""
         return self._file.is_revoked(person.name)
 
     def find_person(self, authorization: str) -> Person | None:
         """Return the person whose key is in the `Authorization` header, or None. Raise a 401 error if the key
         was revoked or has expired.
 
-        Keys of the settings are compared in constant time. Those of the file are found by their digest, which
-        reveals nothing about a key.
+        Keys from the settings are compared in constant time. Keys from the key file are looked up by their digest,
+        which reveals nothing about a key.
         """
         scheme, _, key = authorization.partition(" ")
         sent = key.strip().encode("latin-1", "replace")
@@ -114,7 +114,7 @@ class Keys:
 
 
 def get_fingerprint(authorization: str) -> str:
-    """Return the fingerprint of the key in a header, for the log. A key without a name is named by it."""
+    """Return the fingerprint of the key in an `Authorization` header, for the log. See `FINGERPRINT`."""
     _, _, key = authorization.partition(" ")
     return sha256(key.strip().encode("latin-1", "replace")).hexdigest()[:FINGERPRINT]
 

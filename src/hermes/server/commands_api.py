@@ -1,7 +1,6 @@
 """`/api/sessions/{id}/commands`: the shared slash commands, for programs.
-
-These are the commands that the terminal and chats run, but the reply is sent as data. A command that only
-shows something runs without the lock of the conversation. Every other command holds the lock while it runs.
+These are the commands of the terminal and of chats, but the reply is sent as data. A command that changes nothing
+runs without the lock of the conversation. Every other command holds the lock while it runs.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from hermes.agent.subagents import Subagents
 
 NOT_SERVED = {"help": "GET /api/commands lists the commands"}
-"""Shared commands that the API does not offer, each with a text that names the alternative."""
+"""Shared commands that the API does not offer, and the text that names the alternative."""
 SERVED = tuple(command for command in COMMANDS if command.name not in NOT_SERVED)
 
 _BY_NAME = {name: command for command in COMMANDS for name in command.names}
@@ -199,7 +198,8 @@ async def _ask_again(
 
 
 class ApiSurface:
-    """The command surface of a program that uses the API. The program cannot be asked for a confirmation."""
+    """The surface of the shared commands in the API. A program cannot be asked questions, so confirmations are
+    assumed."""
 
     waiting, edits_files = 0, False
 

@@ -82,7 +82,7 @@ def _format_note(note: Note | NotStored) -> str:
     if isinstance(note, Note):
         return note.text
     consequence = (
-        "kept beside the store until it can be stored" if note.spooled else "lost when the server ends"
+        "kept in a spool file until it can be stored" if note.spooled else "lost when the server ends"
     )
     return f"not stored ({note.why}); it is {consequence}"
 
@@ -150,8 +150,8 @@ def has_usage_option(body: Mapping[str, Any]) -> bool:
 
 
 def _refuse_unsupported(body: Mapping[str, Any]) -> None:
-    """Refuse options that change the format of the answer. Other options, such as `temperature`, are ignored,
-    because the settings of the agent apply."""
+    """Raise a 400 error for options that change the format of the answer. Other options, such as `temperature`, are
+    ignored, because the settings of the agent apply."""
     refuse_tools(body, "tools", "functions")
     if body.get("n") not in (None, 1):
         raise bad_request("a request gets one answer: n must be 1", "n", "unsupported")

@@ -1,7 +1,7 @@
 """The budget of a key: dollars or tokens per day or month, checked before a turn from the usage in the store.
 
-A turn that has begun is finished, so a key can exceed its budget by the turns that run at the same time. The
-day and the month begin at midnight in the time zone of `session_reset`.
+A turn that has begun is finished. Therefore a key can exceed its budget by the turns that were running when the budget
+was used up. The day and the month begin at midnight in the time zone of `session_reset`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hermes.server.api_keys import Person
 
 
 def check_budget(person: Person, store: ScopedStore, zone: str | None) -> None:
-    """Raise a 429 error if the key has used up its budget. Reads the store."""
+    """Raise a 429 error if the key of the person has used up its budget. `zone` is the time zone. Reads the store."""
     limits, now = person.limits, clock.now()
     place = load_zone(zone)
     budgets = (

@@ -41,7 +41,7 @@ class Admission:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._buckets: dict[int, TokenBuckets] = {}
-        """The buckets of the keys with the same limit, by the limit."""
+        """By number of requests per minute: the token buckets of all keys with this limit."""
         self._open: Counter[str] = Counter()
 
     @contextmanager

@@ -1,7 +1,5 @@
-"""A common format for the messages of a request and of the store, so that they can be compared.
-
-A turn is the person's message and the answer that the client received. The answer is one text, even if the
-agent made several steps.
+"""A common format for the messages of a request and the messages of the store, so that they can be compared.
+Each answer is one text, as the client received it, even if the agent needed several steps.
 """
 
 from __future__ import annotations
@@ -65,8 +63,7 @@ def read_messages(
 
 
 def join_answers(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """Join consecutive assistant messages into one, without the empty ones. This is the form in which the
-    client knows them."""
+    """Join consecutive assistant messages into one message, as the client received them. Empty ones are left out."""
     joined: list[ChatMessage] = []
     answer: list[Any] = []
     for message in messages:
@@ -88,7 +85,7 @@ def _join_texts(answer: list[Any]) -> list[ChatMessage]:
 
 
 def convert_rows(rows: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, ...]:
-    """Convert stored rows to the messages that the client knows."""
+    """Convert stored rows to messages as the client sent and received them."""
     return join_answers(
         ChatMessage(row["role"], strip_reasoning(row["content"], row["role"]))
         for row in rows

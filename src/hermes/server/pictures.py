@@ -1,7 +1,7 @@
 """Pictures that a request names by URL. The server fetches them and stores them as data URLs.
 
-The model's endpoint must not fetch the URLs, because clients could then reach the endpoint's own network. In
-addition, the content behind a URL can change. The conversation keeps the picture that the model saw.
+The endpoint of the model must not fetch the URLs, because clients could then reach the network of the endpoint. Also,
+the content behind a URL can change, and the conversation must keep the picture that the model saw.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ WHOLE_S = 30.0
 MOST_REDIRECTS = 3
 REDIRECTS = (301, 302, 303, 307, 308)
 KEPT_S = 600.0
-"""How many seconds a fetched picture is cached. A client sends the whole conversation with every request, so
-the same URLs are requested again."""
+"""How long a fetched picture is cached, in seconds. Clients send the whole conversation with every request, so the same
+URLs occur again."""
 KEPT_BYTES = 32 * 1024 * 1024
 
 Hold = Callable[[int], None]
-"""Counts bytes that a request holds in memory. Raises an error if the request holds too many."""
+"""A function that counts bytes that a request holds in memory. It raises an error if there are too many."""
 
 
 class Pictures:
@@ -50,8 +50,8 @@ class Pictures:
         self._kept_bytes = 0
 
     async def inline(self, key: str, request: RequestMessages, hold: Hold) -> RequestMessages:
-        """Return the request with data URLs in place of picture URLs. Raise a 400 error if a picture cannot
-        be fetched."""
+        """Return the request with data URLs in place of picture URLs. Raise a 400 error if a picture cannot be fetched.
+        Pictures are cached per API key; `key` is its name."""
         messages = (*request.before, request.new)
         addresses = list(
             dict.fromkeys(url for message in messages for url in _find_addresses(message.content))

@@ -44,8 +44,8 @@ SESSION = "X-Hermes-Session-Id"
 LONGEST_NAME = 200
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 FIRST_WORD_S = 5.0
-"""How many seconds a stream waits for its first text. If the turn fails within this time, the response has
-the HTTP status of the error."""
+"""How long the server waits for the first text before it starts a stream, in seconds. If the turn fails within this
+time, the response has the HTTP status of the error."""
 SILENCE_S = 15.0
 """After this many seconds without text, the stream sends a comment line, so that proxies do not close the
 connection."""
@@ -82,7 +82,8 @@ class RequestHandler:
         self.repeats = RepeatedRequests()
         self._turns: set[Turn] = set()
         self._in_progress: dict[str, Turn | None] = {}
-        """The marks of the requests with an `Idempotency-Key` that are being answered, each with its turn."""
+        """The requests with an `Idempotency-Key` that are being answered: mark to turn. The turn is None until it
+        begins."""
         self._writing: set[asyncio.Task[None]] = set()
         self._beginning = 0
         """The number of requests whose turn is about to begin."""
@@ -111,7 +112,8 @@ class RequestHandler:
         return person
 
     def _slow_down(self, refused: Refused, authorization: str, address: str) -> Refused:
-        """Record a failed authentication. Return the error to send: 429 if the address must wait."""
+        """Record a failed authentication. Return the error to send: `refused`, or a 429 error if the address must
+        wait."""
         problem = PROBLEMS.get(refused.code or "", "unknown")
         told = f"{problem}, fingerprint {get_fingerprint(authorization)}" if authorization else "missing"
         wait = current_guard().auth_failures.add(PLATFORM, address, "key", told)
@@ -208,8 +210,8 @@ class RequestHandler:
     async def identify_request(
         self, request: Request, person: Person, messages: RequestMessages, *details: object
     ) -> RequestMark:
-        """Return the mark of a request, so that it is recognised if the client repeats it. `details` is what
-        it asks for besides the messages."""
+        """Return the mark of a request. If the client repeats the request, its mark is the same. `details` are the
+        parts of the request besides the messages that must be the same, too."""
         key = request.headers.get(HEADER)
         check_key(key)
 
@@ -227,8 +229,8 @@ class RequestHandler:
         messages: RequestMessages,
         open_conversation: Callable[[], Awaitable[LockedConversation]],
     ) -> Turn:
-        """Start a turn where an earlier copy of the request was accepted, or else in the conversation that
-        `open_conversation` returns."""
+        """Start the turn of a request. If an earlier copy of the request was accepted, the turn continues in the
+        conversation of that copy. Otherwise it runs in the conversation that `open_conversation` returns."""
         running = self._in_progress.get(mark.mark)
         if mark.mark in self._in_progress and (running is None or not running.ended.is_set()):
             raise Refused(
@@ -269,7 +271,7 @@ class RequestHandler:
             del self._in_progress[mark]
 
     def _check_turns(self) -> None:
-        """Raise a 503 error if as many turns run as are allowed."""
+        """Raise a 503 error if the maximum number of turns is running."""
         most = self.limits.concurrent_turns
         if self._beginning + sum(not turn.ended.is_set() for turn in self._turns) >= most:
             raise Refused(
@@ -280,7 +282,7 @@ class RequestHandler:
             )
 
     def confirm_sent(self, turn: Turn) -> None:
-        """Note that the whole answer is being sent. Call this before the last part of the response."""
+        """Mark the request as finished. Call this just before the last part of the response is sent."""
         if turn.is_final:
             self.conversations.finish(turn.locked)
             task = asyncio.create_task(self.conversations.write_finished(turn.locked))
@@ -345,7 +347,7 @@ class RequestHandler:
         await self.stop()
 
     async def stop(self) -> None:
-        """Stop all turns. Their background work, such as making titles, has a few seconds to finish."""
+        """Stop all turns. Wait a few seconds for their background work, such as generating titles."""
         tasks = [turn.task for turn in self._turns]
         for turn in self._turns:
             turn.stop()
@@ -406,8 +408,7 @@ def make_session_headers(turn: Turn) -> dict[str, str]:
 
 
 def _add_session(failure: Refused, turn: Turn) -> Refused:
-    """Add the header that names the session in which the message is stored, so that the client can retry in
-    that session."""
+    """Add the header with the session id to an error, so that the client can retry in the same session."""
     failure.headers |= make_session_headers(turn)
     return failure
 

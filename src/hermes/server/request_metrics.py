@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hermes.gateway.ops.metrics import OTHER, QUICK, SLOW, Counter, Gauge, Histogram, Metric
 
 ROUTE = "hermes.route"
-"""Key in the ASGI scope: the route of the request. A request without it is counted as `other`."""
+"""Key in the ASGI scope. The value is the route of the request. A request without this key is counted as `other`."""
 NO_RESPONSE = "none"
 STATUSES = (*(str(status.value) for status in HTTPStatus), "499", NO_RESPONSE)
 BOUNDS = sorted({*QUICK, *SLOW})

@@ -1,7 +1,7 @@
 """`/v1/responses`: create, stream, continue, get and delete responses.
 
-No separate record is stored for a response. The id of a response contains the id of the message that it
-answers, and is signed with the key of its owner. The answer itself is part of the conversation.
+A response is not stored separately, because the answer is part of the conversation. The id of a response contains the
+session and the message that it answers. It is signed with the key of its owner.
 """
 
 from __future__ import annotations

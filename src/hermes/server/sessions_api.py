@@ -24,7 +24,7 @@ from hermes.server.key_limits import OPERATORS, check_query
 from hermes.server.request_handler import RequestHandler
 
 ACTIVE_S = 300.0
-"""An open session counts as active for this many seconds after its last message."""
+"""How long a session that is not ended counts as active after its last message, in seconds."""
 MOST = 500
 PRIVATE_COLUMNS = frozenset(
     ("system_prompt", "owner", "origin_json", "process", "lease_epoch", "session_key")
@@ -82,8 +82,8 @@ async def list_messages(handler: RequestHandler, request: Request, person: Perso
         return JSONResponse({"session_id": session["id"], "messages": [format_row(row) for row in rows]})
 
     answer = await handler.run_in_thread(person, read)
-    # The response stays in memory until the client has read it. The charge is capped at a key's share, so a
-    # session of any size can be read. Only one session of that size can be read at a time.
+    # The response stays in memory until the client has read it, so its size is counted. At most the share of one
+    # key is counted, so that a session of any size can be read, but only one such session at a time.
     request.scope[HOLD](min(len(answer.body), current_guard().bodies.share))
     return answer
 

@@ -50,8 +50,8 @@ class Turn:
         slots: Slots,
         is_revoked: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`slots` limits the turns of the whole gateway. `is_revoked` returns whether the key was revoked
-        since; the turn is then stopped."""
+        """Start the turn in a task. `slots` limits the concurrent turns of the whole gateway. The turn is stopped if
+        `is_revoked` returns True, which means that the key was revoked."""
         self._slots = slots
         self.locked, self.answer, self._is_revoked = locked, Answer(), is_revoked
         self.answer.prompt_id = locked.repeated_message_id
@@ -87,7 +87,7 @@ class Turn:
             yield piece
 
     async def wait_until_begun(self, seconds: float) -> None:
-        """Wait for the first text or the end of the turn, but at most `seconds` after the first event."""
+        """Wait for the first event. Then wait up to `seconds` for the first text or the end of the turn."""
         await self._first_event.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -127,8 +127,8 @@ class Turn:
         await conversation.settle()
 
     async def _run(self) -> AsyncGenerator[Event, None]:
-        """Yield the events of the answer: first those that an earlier copy of the request left in the store,
-        then those of the model."""
+        """Yield the events of the answer. First come the events of the answer that an earlier copy of the request left
+        in the store, then those of the model."""
         locked = self.locked
         for event in replay_answer(locked.stored_answer, is_complete=locked.is_answered):
             yield event
@@ -140,7 +140,7 @@ class Turn:
 
     @property
     def is_final(self) -> bool:
-        """Whether the client has no reason to send the request again."""
+        """Whether the request is finished, so that the client need not send it again."""
         return self.failure is None or self.failure.message == STOPPED_BY_COMMAND
 
     def _describe_stop(self) -> Refused:
@@ -162,8 +162,8 @@ class Turn:
 
 
 def replay_answer(rows: Sequence[Mapping[str, Any]], *, is_complete: bool) -> Iterator[Event]:
-    """Yield the events from which the stored rows of an answer were made, without those of tools. Each text
-    is one event."""
+    """Yield events that reproduce a stored answer, without the events of tools. `rows` are the rows of the answer. Each
+    text is one event. With `is_complete`, the last event is `Done`."""
     text, reason = "", None
     for row in rows:
         if row["role"] == "assistant":

@@ -1,7 +1,7 @@
 """Worker threads for the store and for CPU work of the API, shared fairly between keys.
 
-The event loop runs no slow work. Each key has a small maximum number of threads, and waiting jobs start in
-round-robin order over the keys. A key with many requests therefore delays only itself.
+Slow work must not run in the event loop. Each key may use at most `PER_KEY` threads, and waiting jobs are started in
+round-robin order over the keys. Therefore a key with many requests delays only itself.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Workers:
 
     @asynccontextmanager
     async def reserve(self, key: str) -> AsyncIterator[None]:
-        """Count as one thread of `key` while the context is open, for work that runs in other threads. That
-        work must not call `run`."""
+        """Count as one thread of `key` while the context is open. Used for work that runs in threads of other pools.
+        That work must not call `run`."""
         await self._get_thread(key)
         try:
             yield

@@ -34,14 +34,13 @@ class TypedCommand(NamedTuple):
 
 
 def split_command(text: str) -> TypedCommand | None:
-    """Return the command name of a line and the text after it; None if the line is not a command but a
-    message to the agent."""
+    """Return the command name in a line and the text after it. Return None if the line is a message to the agent."""
     typed = _COMMAND.fullmatch(text)
     return None if typed is None else TypedCommand(typed["name"], (typed["words"] or "").strip())
 
 
 def parse_number(text: str, most: int) -> int | None:
-    """Return a number from 1 to `most`. None if the text is anything else."""
+    """Return the number in the text if it is from 1 to `most`, otherwise None."""
     number = int(text) if text.isdecimal() and len(text) <= len(str(most)) else 0
     return number if 0 < number <= most else None
 
@@ -60,8 +59,8 @@ class ModelDescription(NamedTuple):
 
 
 class CommandSurface(Protocol):
-    """What a command needs from its surface: questions to the person, the number of waiting messages, and the
-    running subagents."""
+    """The functions that a command needs from its surface: ask the person a question, count the waiting messages, and
+    list the running subagents."""
 
     @property
     def waiting(self) -> int:
@@ -88,8 +87,8 @@ class CommandSurface(Protocol):
 
 
 class Visibility(Protocol):
-    """Access rules: which conversations may be shown and opened here. Each `row` is a session row of the
-    store."""
+    """Access rules: which conversations may be shown and opened in the place where a command was typed. Each `row` is a
+    session row of the store."""
 
     @property
     def has_audience(self) -> bool:
@@ -131,11 +130,11 @@ class CommandContext(NamedTuple):
     surface: CommandSurface
     visibility: Visibility = AllVisible()
     listed: Sequence[str] = ()
-    """The ids of the conversations in the last list that the person saw, if the surface keeps the list.
-    `/resume 3` selects the third."""
+    """The ids of the conversations in the last list that was shown to the person, if the surface remembers it.
+    `/resume 3` selects the third one."""
     find_latest: Callable[[], str | None] | None = None
-    """Returns the id of the conversation that `latest` refers to. If it is None, `latest` is the newest
-    conversation that can be opened here."""
+    """Returns the id of the conversation that the word `latest` refers to. Without this function, `latest` refers to
+    the newest conversation that can be opened here."""
     most_hits: int = 10
     """The maximum number of search hits in a reply."""
 
@@ -172,7 +171,7 @@ class Command(NamedTuple, Generic[ContextT, AnswerT]):
         return self.name, *self.aliases
 
     def reject(self) -> WrongUsage:
-        """Return the reply to invalid words after the command. It shows the usage."""
+        """Return the reply for invalid arguments. It shows the usage."""
         return WrongUsage(self.usage, self.summary)
 
 

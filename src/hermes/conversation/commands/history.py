@@ -79,8 +79,8 @@ async def _restore_files(context: CommandContext, prompt: Row) -> RestoredFiles 
 
 
 async def _edit_files_again(context: CommandContext) -> RestoredFiles | None:
-    """Offer to make the file edits again that an undo reverted, for those messages that are back in the
-    context. Return None if there are no such edits."""
+    """Offer to repeat the file edits of the messages that are back in the context. An undo had reverted these edits.
+    Return None if there are no such edits."""
     restorer = context.conversation.make_file_restorer() if context.surface.edits_files else None
     if restorer is None:
         return None
@@ -97,8 +97,7 @@ async def _edit_files_again(context: CommandContext) -> RestoredFiles | None:
 
 
 async def _undo_start(context: CommandContext) -> Reply:
-    """Undo a new start: return to the conversation that the person left, if no messages were written
-    since."""
+    """Return to the conversation that the person left for a new start, if no messages were written since."""
     conversation = context.conversation
     try:
         notes = await conversation.undo_start()

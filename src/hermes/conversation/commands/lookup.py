@@ -17,10 +17,10 @@ Row = dict[str, Any]
 
 LISTED = 10
 PAGE, SCANNED = 100, 500
-"""How many conversations are read from the store at a time, and how many at most, to make a list."""
+"""The number of conversations that one store query reads, and the maximum number that are read for a list."""
 LONGEST_NUMBER = 3
-"""The maximum number of digits of a number in a list. A longer number is taken as the beginning of an id,
-because ids start with a date."""
+"""Maximum number of digits of a position in a list. A longer number is the beginning of an id, because ids start with a
+date."""
 LATEST = "latest"
 
 _PAIRS = ('""', "''", "“”", "„“", "‘’", "«»", "‹›", "``", "[]", "()", "<>", "{}")
@@ -31,8 +31,8 @@ def list_conversations(
 ) -> ConversationList:
     """Return the conversations that can be opened here, newest first.
 
-    If `words` is not empty, return only conversations whose title, preview or id contains it. `skipped` is
-    the number of newer conversations to leave out.
+    If `words` is not empty, return only conversations whose title, preview or id contains this text. `skipped` is the
+    number of newer conversations to leave out. `is_resume` is copied to the result.
     """
     needle, rows, private, end = words.casefold(), list[Row](), 0, skipped + LISTED
     visibility = context.visibility
@@ -64,8 +64,8 @@ def _scan_conversations(context: CommandContext) -> Iterator[Row]:
 
 
 def _is_worth_listing(row: Row) -> bool:
-    """Return whether a conversation belongs in a list: it has messages, is a branch, or has a title. A new
-    start that was undone is never listed."""
+    """Return whether a conversation belongs in a list. It must have messages or a title, or be a branch. A new start
+    that was undone is never listed."""
     if row["end_reason"] == "reset_undone":
         return False
     return bool(row["title"]) or _has_content(row)
@@ -77,10 +77,9 @@ def _has_content(row: Row) -> bool:
 
 class Lookup(NamedTuple):
     id: str | None
-    """The current session of the matching conversation; None if no conversation matches, or more than one."""
+    """The live session of the matching conversation. None if no conversation matches, or more than one."""
     candidates: Sequence[Row] = ()
-    """If several conversations match, a row for each: `id` (its current session), `title`, `preview`,
-    `last_active`."""
+    """If several conversations match, a row for each: `id` (its live session), `title`, `preview`, `last_active`."""
 
 
 def find_conversation(
@@ -93,7 +92,8 @@ def find_conversation(
     """Find a conversation by id, id prefix, title or `latest`. The id or title can be that of any session of
     the conversation.
 
-    If several people use the same title, `preferred_owner` selects the conversation of this owner.
+    `find_latest` returns the session for `latest`. If several people use the same title, the conversation of
+    `preferred_owner` is selected.
     """
     name = make_one_line(words)
     bare = _strip_quotes(name)
@@ -114,14 +114,15 @@ def find_conversation(
 
 
 def _strip_quotes(name: str) -> str:
-    """Remove quotation marks and brackets around the name. People copy them from a usage line."""
+    """Remove quotation marks and brackets around a name, because people copy them from a usage line."""
     while len(name) > 1 and name[0] + name[-1] in _PAIRS:
         name = name[1:-1].strip()
     return name
 
 
 def resolve_conversation(context: CommandContext, words: str) -> Row | Ambiguous | NotFound | Refused:
-    """Find a conversation that can be opened here, by its number in the list or with `find_conversation`."""
+    """Find a conversation that can be opened here. `words` is its number in the last list, or a name as in
+    `find_conversation`. Return its session row, or a reply that says why there is none."""
     bare = _strip_quotes(make_one_line(words))
     if bare.isdecimal() and len(bare) <= LONGEST_NUMBER:
         listed = context.listed or [row["id"] for row in list_conversations(context).rows]
@@ -142,9 +143,8 @@ def _find_latest(context: CommandContext) -> str | None:
 
 
 def _resolve_id(context: CommandContext, session_id: str, words: str) -> Row | NotFound | Refused:
-    """Return the row of the conversation's current session, if it can be opened here.
-
-    If it cannot be opened, return another conversation that has the same title and can be opened.
+    """Return the row of the conversation's live session, if it can be opened here.
+    Otherwise return a conversation with the same title that can be opened, or a refusal.
     """
     row = context.store.get_session(context.store.get_compression_tip(session_id))
     if row is None:
@@ -174,8 +174,7 @@ def _resolve_candidates(
 
 
 def list_spoken(context: CommandContext, session_id: str) -> list[Row]:
-    """Return the messages in the context of a session that people or the agent wrote and that contain
-    text."""
+    """Return the messages of people and the agent in the context of a session, without messages that have no text."""
     return [
         row
         for row in context.store.get_context(session_id)

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from hermes.conversation.conversation import Conversation
 
 HITS_WITH_AUDIENCE = 50
-"""The number of hits to read if other people can read the reply. It is larger than the number of hits to
-show, because some of the hits may not be shown to other people."""
+"""The number of hits to read if other people can read the reply. More hits are read than shown, because some of them
+may be private."""
 MODELS_OFFERED = 10
-"""The number of models to offer if no name is similar to the wrong one."""
+"""The number of models to offer if an unknown model name is similar to none of them."""
 DAYS, MOST_DAYS = 30, 9999
 FLAGS = {"--days": "days", "--source": "source"}
 HIGHEST_NUMBER = 999_999_999
@@ -161,8 +161,8 @@ async def model(context: CommandContext, words: str) -> Reply:
 
 
 async def _describe_model(conversation: Conversation[Any]) -> ModelDescription | None:
-    """Describe the model of the conversation. If the surface has no choice of models, describe the model that
-    answered last."""
+    """Describe the model of the conversation. On a surface where the person cannot choose the model, describe the model
+    that answered last, or return None."""
     if conversation.models is not None:
         chosen = (await conversation.prepare()).agent.model
         return ModelDescription(chosen.name, redact_text(chosen.base_url or chosen.provider or "unknown"))

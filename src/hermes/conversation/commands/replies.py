@@ -29,8 +29,7 @@ class Reason(StrEnum):
     NO_SUBAGENTS = "no subagents yet"
     INCOGNITO = "incognito"
     TITLE_TAKEN = "title taken"
-    """The title is already used by a conversation whose id must not be shown to the other readers of the
-    chat."""
+    """Another conversation has the title, and its id must not be shown to the other readers of the chat."""
     MODEL_IS_FIXED = "model is fixed"
     """A person cannot choose the model on this surface."""
     ABOUT_ONE_PERSON = "about one person"
@@ -79,8 +78,8 @@ class BroughtBack(NamedTuple):
 
 
 class WithFiles(NamedTuple):
-    """Messages were taken back or brought back, and the edits of files that belong to them were undone or
-    made again. Only the terminal has this reply."""
+    """Messages were taken back or brought back, and the file edits of these messages were reverted or repeated. Only
+    the terminal has this reply."""
 
     reply: TookBack | BroughtBack
     files: RestoredFiles
@@ -95,8 +94,8 @@ class StartUndone(NamedTuple):
 
 
 class Prompts(NamedTuple):
-    """The last messages of the person, newest first. This is the reply to `/rewind` without a number, if the
-    surface cannot ask for the message or if the person chose none."""
+    """The last messages of the person, newest first. This is the reply to `/rewind` without a number, if the surface
+    cannot ask for a choice or if the person chose no message."""
 
     rows: Sequence[Row]
     """Columns: `id`, `timestamp`, `preview`."""
@@ -215,7 +214,7 @@ class SearchHits(NamedTuple):
     private: int
     """The number of hits that may not be shown here."""
     parts: Sequence[str] = ()
-    """If no whole word matches: the parts of words that match."""
+    """The parts of words that match, if no whole word matches. Otherwise empty."""
     are_nearest: bool = False
     """Whether the rows match the query only approximately. Always False for questions in plain words."""
 
@@ -252,7 +251,7 @@ class ModelShown(NamedTuple):
 class ModelChosen(NamedTuple):
     name: str
     unchecked: str | None = None
-    """Why it could not be checked whether the endpoint has the model; None if the endpoint has it."""
+    """Why the name of the model could not be checked with the endpoint. None if it was checked."""
 
 
 class UnknownModel(NamedTuple):

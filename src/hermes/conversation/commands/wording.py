@@ -1,7 +1,7 @@
-"""The texts of replies, the same on every surface. A surface adds its markup and escapes foreign text.
+"""The texts of replies, which are the same on every surface. A surface adds its markup.
 
-A line is a sequence of plain strings, written by this program, and marked parts: `Code`, `Foreign`, `Name`,
-`Strong`.
+A line is a sequence of parts. A plain string is text of this program. A `Code`, `Foreign`, `Name` or `Strong` must be
+marked up by the surface, and foreign text must be escaped.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ Row = dict[str, Any]
 
 LONGEST_PREVIEW, LONGEST_TEXT = 60, 200
 LEAST_SIMILAR = 0.5
-"""An existing command is suggested for an unknown one only if their names are at least this similar (0 to
-1)."""
+"""Minimum similarity, from 0 to 1, between an unknown command and a command that is suggested for it."""
 
 
 class Code(NamedTuple):
@@ -73,7 +72,7 @@ REASONS: dict[Reason, str] = {
     Reason.NOTHING_TO_COMPRESS: "There is nothing to compress.",
     Reason.NOTHING_TO_BRANCH_FROM: "There is nothing to branch from.",
     Reason.NO_ANSWER: "There is no answer yet to send again.",
-    Reason.NO_SUBAGENTS: "It has no subagents.",
+    Reason.NO_SUBAGENTS: "There are no subagents.",
     Reason.INCOGNITO: "An incognito conversation is not stored and has no title.",
     Reason.TITLE_TAKEN: "Another conversation of yours has that title.",
     Reason.MODEL_IS_FIXED: "The model cannot be chosen here.",
@@ -97,12 +96,12 @@ def describe_unknown(name: str, names: Iterable[str], listed_by: str = "/help") 
     meant = list[Part]()
     for candidate in similar or get_close_matches(typed, known, 1, LEAST_SIMILAR):
         meant += [" Did you mean " if not meant else ", ", Code(f"/{candidate}")]
-    hint = _suggest("? " if meant else " ", listed_by, "shows what there is.")
+    hint = _suggest("? " if meant else " ", listed_by, "lists the commands.")
     return "There is no ", Code(f"/{name}"), ".", *meant, *hint
 
 
 def _suggest(before: str, command: str, effect: str) -> Line:
-    """Return a hint that names a useful command, for the end of a line."""
+    """Return a hint for the end of a line: `before`, the command, and its effect."""
     return before, Code(command), f" {effect}"
 
 
@@ -110,8 +109,7 @@ def _suggest(before: str, command: str, effect: str) -> Line:
 
 
 def describe_nothing_said(reply: replies.NothingSaid, because: str = NOTHING_SAID) -> list[Line]:
-    """Return the lines of the reply. `because` is the sentence that explains why there is no conversation
-    yet."""
+    """Return the lines of the reply. `because` is a sentence that says why there are no messages."""
     return [(f"{because} {REASONS[reply.reason]}",)]
 
 
@@ -172,7 +170,7 @@ def _list_paths(paths: Iterable[Path]) -> Line:
 def describe_restore_plan(plan: RestorePlan, *, is_redo: bool) -> list[Line]:
     """Return the lines to show above the question whether to change these files."""
     heading = (
-        "These files were restored by the undo:" if is_redo else "What is taken back edited these files:"
+        "These files were restored by the undo:" if is_redo else "These files were edited since that message:"
     )
     lines: list[Line] = [(heading,)]
     for change in plan.changes:
@@ -421,5 +419,5 @@ WORDINGS: dict[type, Callable[[Any], list[Line]]] = {
     replies.ModelChosen: _describe_chosen_model,
     replies.UnknownModel: _describe_unknown_model,
 }
-"""The functions that turn replies into text, by the type of the reply. Lists, messages of the conversation
-and replies that require an action are missing here, because each surface handles them itself."""
+"""The functions that turn replies into text, by the type of the reply. The types that are missing here (lists, messages
+of the conversation, and replies that require an action) are handled by each surface itself."""

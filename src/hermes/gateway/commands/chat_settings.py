@@ -1,4 +1,4 @@
-"""Commands about the chat itself: approvals, the home chat of a platform, pairing, the handoff to the terminal,
+"""Commands that only chats have: approvals, the home chat of a platform, pairing, the handoff to the terminal, and
 Telegram topics."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The shared commands in a chat: their context and their surface."""
+"""Runs the shared commands (`hermes.conversation.commands`) in a chat: builds their context and their surface."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hermes.conversation.file_restore import RestorePlan
 
 MOST_HITS = 5
-"""The number of search hits in a reply: few enough for the screen of a telephone."""
+"""Maximum number of search hits in a reply. It is small, because a reply must fit on the screen of a telephone."""
 
 
 def make_core_context(context: ChatCommandContext) -> CommandContext:
@@ -36,8 +36,8 @@ def make_core_context(context: ChatCommandContext) -> CommandContext:
 async def run_core_command(command: SharedCommand, context: ChatCommandContext, words: str) -> Reply:
     """Run a shared command and return its reply.
 
-    If the reply is a list, remember it for the sender, so that a number in their next command means an entry
-    of that list.
+    If the reply is a list, remember it for the sender. A number in their next command then refers to an entry of
+    that list.
     """
     reply = await command.run(make_core_context(context), words)
     if isinstance(reply, ConversationList | SearchHits):
@@ -46,7 +46,8 @@ async def run_core_command(command: SharedCommand, context: ChatCommandContext, 
 
 
 class ChatSurface:
-    """The command surface of a chat. It cannot ask for a confirmation."""
+    """The surface of the shared commands in a chat. It cannot ask the person a question while a command runs, so
+    confirmations are assumed and file changes are not offered."""
 
     edits_files = False
 

@@ -28,8 +28,8 @@ MOST_LISTS = 200
 
 
 class RememberedLists:
-    """For each person in a chat, the last list of conversations that they saw. `/resume 3` means the third
-    entry of the sender's list."""
+    """The last list of conversations that was shown to each person in a chat. `/resume 3` refers to the third entry
+    of the sender's list."""
 
     def __init__(self) -> None:
         self._ids: OrderedDict[str, Sequence[str]] = OrderedDict()
@@ -48,7 +48,7 @@ class RememberedLists:
         return self._ids.get(self._identify_reader(source) or "", ())
 
     def _identify_reader(self, source: Source) -> str | None:
-        """Return the id of the sender, or None for an anonymous sender in a room, who could be anybody."""
+        """Return the id of the sender, or None for an anonymous sender in a group, because that could be anybody."""
         return source.participant or (source.chat_id if source.chat_type == "dm" else None)
 
 
@@ -61,7 +61,7 @@ class ReplyChat(Protocol):
 
     @property
     def was_trashed(self) -> bool:
-        """Whether the chat has no conversation because its last one was moved to the trash."""
+        """Whether the chat has no live session because its last conversation was moved to the trash."""
 
     @property
     def working_since(self) -> float | None:
@@ -73,7 +73,7 @@ class ReplyChat(Protocol):
 
     @property
     def waiting_approvals(self) -> Sequence[PendingApproval]:
-        """The approvals that the running turn waits for."""
+        """The approval requests that wait for an answer."""
 
 
 class ReplyContext(Protocol):
@@ -111,7 +111,7 @@ class CommandChat(ReplyChat, Protocol):
 
     @property
     def conversation(self) -> Conversation[ScopedStore]:
-        """The conversation of the chat, limited to the sessions that every participant may see."""
+        """The conversation of the chat. In a shared chat, its store contains only the sessions of the room."""
 
     @property
     def session_id(self) -> str | None:
@@ -126,8 +126,8 @@ class CommandChat(ReplyChat, Protocol):
         """The running subagents of all conversations of this process."""
 
     async def resend_unknown(self) -> int:
-        """Queue the messages again of which it is unknown whether they arrived. Return their number. They
-        are sent before the reply of the command."""
+        """Queue the messages whose delivery is unknown again. Return their number. They are sent before the reply of
+        the command."""
 
     async def drop_queued(self) -> int:
         """Give up the messages to this chat that are not sent yet. Return their number."""
@@ -147,24 +147,22 @@ class ChatCommandContext(NamedTuple):
     adapters: Mapping[str, Adapter]
     """The connected platforms."""
     store_setting: Callable[[str, object], None]
-    """Write one value of config.yaml, by its dotted path."""
+    """Writes one setting to config.yaml. Takes its dotted path and its value."""
     topics: UserTopics | None = None
     """The Telegram topics of the sender's private chat, or None on other platforms."""
     next_reset: Callable[[], float | None] = lambda: None
-    """Returns when this chat will automatically start a new conversation if nobody writes until then. Returns
-    None if it never will."""
+    """Returns when this chat will be reset if nobody writes before. Returns None if it will not be reset."""
     is_owner: bool = False
     """Whether the sender is an owner of this installation."""
     can_approve: bool = False
-    """Whether the sender may answer approvals. This requires an owner in a private chat."""
+    """Whether the sender may answer approval requests. Only an owner in a private chat may."""
     sent_at: float | None = None
     """When the command was sent, according to the platform. Set only for commands that are answered
     immediately."""
     message_id: str | None = None
-    """The message id, by which a repeated delivery is recognised. Set only for commands that are answered
-    immediately."""
+    """The id of the message with the command. Set only for commands that are answered immediately."""
     reset_holds: Callable[[], Sequence[str]] = lambda: ()
-    """Returns what holds an automatic reset of this chat off at present."""
+    """Returns the reasons why an automatic reset of this chat must wait at present."""
     budget: Callable[[], Budget | None] = lambda: None
     """Returns the daily limit of the chat's owner and its use. Returns None if there is no limit."""
 

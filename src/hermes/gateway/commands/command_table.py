@@ -22,7 +22,7 @@ ELSEWHERE = "That conversation is in use elsewhere; nothing was changed."
 NOT_NOW = "That is not possible at the moment; try again soon."
 
 _DASHES = re.compile(r"(?<!\S)[‐‑‒–—―−]+(?=[^\W\d_])")
-"""Dashes that telephones insert in place of two hyphens."""
+"""Matches the dash that telephones insert when a person types two hyphens before an option."""
 
 *_SHARED, _HELP = shared_commands.COMMANDS
 _OWN = {command.name: command for command in (*why.COMMANDS, *chat_settings.COMMANDS)}
@@ -50,8 +50,7 @@ class FoundCommand(NamedTuple):
 
 def find_command(text: str) -> FoundCommand | None:
     """Return the command in a message, or None if the message is for the agent.
-
-    An unknown command is returned too, so that it is answered immediately with an error.
+    An unknown command is returned too. It is answered immediately with an error.
     """
     typed = split_command(text)
     if typed is None:
@@ -71,8 +70,8 @@ def find_command(text: str) -> FoundCommand | None:
 async def run_command(command: FoundCommand, context: ChatCommandContext) -> CommandReply:
     """Run a command and return its reply.
 
-    An error becomes a reply of one line that reveals nothing about other people or the machine. Only
-    `LeaseLost` is raised: another process has taken over the conversation, and that process runs the command.
+    An expected error becomes a reply of one line that reveals nothing about other people or the machine. Only
+    `LeaseLost` is raised, because another process has taken over the conversation and runs the command.
     """
     own, shared = _OWN.get(command.name), shared_commands.BY_NAME.get(command.name)
     try:

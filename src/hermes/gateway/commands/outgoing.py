@@ -1,4 +1,4 @@
-"""Shared commands that on a platform also concern the outbox: `/resend` and `/stop`."""
+"""The shared commands `/resend` and `/stop`, extended for chats: here they also change the outbox."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STOP: SharedCommand = shared_commands.BY_NAME["stop"]
 
 
 async def resend(context: ChatCommandContext, words: str) -> CommandReply:
-    """Send again what may not have arrived. If everything arrived, send the last answer again."""
+    """Send the messages whose delivery is unknown again. If there are none, send the last answer again."""
     resent = await context.chat.resend_unknown()
     if not resent:
         return await _run_shared(_RESEND, context, words)
@@ -38,4 +38,4 @@ async def _run_shared(command: SharedCommand, context: ChatCommandContext, words
 
 
 EXTENDED = {_RESEND.name: resend, _STOP.name: stop}
-"""The functions that run these commands on a platform, by name."""
+"""The functions that replace these shared commands in chats, by command name."""

@@ -43,7 +43,7 @@ IN_CHATS = {
     ),
     Reason.SHARED_CONVERSATION: "That conversation is shared in this room; this one is only yours.",
 }
-"""The reasons for a refusal that have a different text in chats, with that text."""
+"""The texts for refusals that are worded differently in chats than in the terminal."""
 
 
 async def format_reply(context: ReplyContext, reply: Reply) -> CommandReply:
@@ -202,8 +202,8 @@ def describe_resets(context: ReplyContext) -> list[str]:
 
 
 def _describe_budget(context: ReplyContext) -> list[str]:
-    """Return a line about the daily limit. A limit that includes private conversations is shown only in a
-    private chat."""
+    """Return a line about the daily limit, or no line. A person's limit is shown only in a private chat, because it
+    includes their private conversations."""
     if context.source.chat_type != "dm" and not context.chat.is_shared:
         return []
     budget = context.budget()
@@ -263,5 +263,5 @@ _FORMATTERS: dict[type, Callable[[ReplyContext, Any], str]] = {
     replies.Memory: _format_memory,
     replies.Help: _format_help,
 }
-"""The formatters of the replies for which the texts of `wording` are not enough. `format_reply` handles
-`AskAgain` and `Compressing` itself."""
+"""The formatters by type of reply. Any other reply is formatted with the texts of `wording`, except `AskAgain` and
+`Compressing`, which `format_reply` handles itself."""

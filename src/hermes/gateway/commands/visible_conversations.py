@@ -1,8 +1,7 @@
-"""The conversations that a chat may show or open.
+"""Decides which conversations a chat may show or open.
 
-A person's store handle contains only their own conversations and those of the room. For a chat with several
-readers, this is not strict enough: private conversations must be neither shown nor opened there.
-Conversations of other people are treated as missing.
+The store handle of a person contains their own conversations and those of the room. In a chat with several
+readers, the private conversations among them must be neither shown nor opened.
 """
 
 from __future__ import annotations
@@ -30,19 +29,18 @@ class ChatVisibility:
 
     @property
     def can_show_memory(self) -> bool:
-        """Whether the memory may be shown. A shared chat has an agent of its own, whose memory all
-        participants may see. In other chats, memory is shown only if the chat is private."""
+        """Whether the memory may be shown in this chat. A shared chat has a memory of its own, which all participants
+        may see. The memory of a person is shown only in a private chat."""
         return self._context.chat.is_shared or not self.has_audience
 
     def can_show(self, row: Row) -> bool:
         """Return whether a conversation may be shown in this chat.
-
-        A private chat may show all conversations of the sender. Other chats may show only conversations of
-        the room and conversations that the sender had publicly in this chat.
+        A private chat may show all conversations of the sender. Another chat may show only conversations of the
+        room, and conversations of the sender that took place in this chat.
         """
         if not self.has_audience or row["owner"] == self._principal.room:
             return True
-        # A room may have been a private chat before. Conversations from that time stay private.
+        # The chat may have been private before it became a group. Conversations from that time stay private.
         return is_from_this_chat(self._context, row) and row["chat_type"] != "dm"
 
     def can_open(self, row: Row) -> bool:

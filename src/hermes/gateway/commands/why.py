@@ -1,6 +1,6 @@
 """`/why`: the recent incidents of a chat, such as resets and compressions, with their times and reasons.
 
-From the list, people see that an older conversation was replaced and not lost.
+The list shows that an older conversation was replaced and not lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HTTP in the gateway: one host for all listeners, limits, and rules for outgoing addresses.
+"""HTTP in the gateway: the server for all listeners, its limits, and rules for outgoing requests.
 
 Owns the listening sockets. Must not import platforms or sessions.
 """

@@ -1,4 +1,4 @@
-"""Rules for connections to URLs that come from outside: webhook callbacks and images of API requests.
+"""Rules for requests to URLs that other people chose: webhook callbacks and images in API requests.
 
 Hosts that the operator configured are trusted. Any other URL must use https on port 443, and all addresses of
 its host must be public. The host name is resolved once, and the connection goes to the checked IP address, so
@@ -64,11 +64,10 @@ class AllowedHosts:
 
 
 def open_client() -> httpx2.AsyncClient:
-    """Open a client that uses no redirects, proxies or `.netrc`. Redirects could lead to hosts that are not
-    allowed.
-
-    Connections are not reused: if the other side has closed a reused connection, it is unknown whether the
-    request arrived. The library's request log is turned off, because URLs may contain keys.
+    """Open a client that follows no redirects and uses no proxies and no `.netrc`. A redirect could lead to a host
+    that is not allowed.
+    Connections are not reused. If the server has closed a reused connection, the client cannot tell whether the
+    request arrived. The request log of the library is turned off, because URLs may contain keys.
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     limits = httpx2.Limits(max_keepalive_connections=0)
@@ -81,7 +80,8 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 async def resolve_targets(url: str, hosts: AllowedHosts, look_up: Resolve = resolve) -> list[Target]:
-    """Return the targets to try for a URL, best first. Raise `Forbidden` if the URL is not allowed."""
+    """Return the targets to try for a URL, in this order: one for each IP address of the host. Raise `Forbidden` if
+    the URL is not allowed."""
     try:
         parsed = httpx2.URL(url)
         if hosts.allows(url):

@@ -1,5 +1,5 @@
-"""The address of a client, also behind a proxy. `X-Forwarded-For` counts only if the connection comes from a
-proxy that the operator trusts, because anybody can send the header."""
+"""Finds the address of a client, even behind a proxy. The header `X-Forwarded-For` is used only if the connection
+comes from a proxy that the operator trusts, because anybody can send the header."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ MOST_HOPS = 16
 
 
 def find_client_address(request: HTTPConnection) -> str:
-    """Return the address of the client, or of the first proxy that is not trusted."""
+    """Return the address of the client. Behind an untrusted proxy, this is the address of that proxy."""
     peer = request.client.host if request.client else ""
     trusted = parse_networks(current_guard().limits.trusted_proxies)
     return choose_address(peer, request.headers.getlist("x-forwarded-for"), trusted)
 
 
 def choose_address(peer: str, forwarded: Iterable[str], trusted: Sequence[Network]) -> str:
-    """Return the last address that no trusted proxy has. `forwarded` are the values of `X-Forwarded-For`."""
+    """Return the last address of the chain that is not a trusted proxy.
+    The chain consists of the values of `X-Forwarded-For` (`forwarded`), followed by `peer`, the address of the
+    connection.
+    """
     if not _is_trusted(peer, trusted):
         return peer
     hops = [hop.strip() for value in forwarded for hop in value.split(",")]
@@ -31,7 +34,7 @@ def choose_address(peer: str, forwarded: Iterable[str], trusted: Sequence[Networ
     for hop in reversed(hops[-MOST_HOPS:]):
         try:
             chosen = str(ipaddress.ip_address(hop))
-        except ValueError:  # not written by a proxy that we trust
+        except ValueError:  # a trusted proxy writes only valid addresses
             break
         if not _is_trusted(chosen, trusted):
             break

@@ -1,9 +1,9 @@
-"""The HTTP host for all listeners of the gateway, with limits against abuse.
+"""The HTTP server for all listeners of the gateway, with limits against abuse.
 
-The host runs in the caller's event loop, installs no signal handlers, prints nothing, and ends when it is
-cancelled. A body is refused while it is read: the app gets an `HTTPException` and can write the response
-itself. The status is 413 if the body is too large, 408 if it arrives too slowly, and 503 if too many body
-bytes are in memory. The limits that all servers share are in `limits`.
+The server runs in the caller's event loop, installs no signal handlers, prints nothing, and ends when it is
+cancelled. The limits on a body are checked while the app reads it. If a limit is exceeded, the read raises an
+`HTTPException`, and the app can write the response itself. The status is 413 if the body is too large, 408 if it
+arrives too slowly, and 503 if too many body bytes are in memory. The limits that all servers share are in `limits`.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ REQUEST_S = 10
 BODY_S = 30
 KEEP_ALIVE_S = 5
 GRACE_S = 5
-"""How long open requests may continue during shutdown."""
+"""How long open requests may continue during shutdown, in seconds."""
 SEND_S = 30
 """Maximum seconds during which a client reads nothing while a response is being sent."""
 LINGER_S = 5
-"""How long a closing connection may take to send its remaining bytes."""
+"""How long a closing connection may take to send its remaining bytes, in seconds."""
 ACCEPT_AT_ONCE = 16
-"""Connections that the event loop accepts in one step. Each uses a file descriptor even before the limits are
+"""How many connections the event loop accepts in one step. Each uses a file descriptor before the limits are
 checked."""
 BACKLOG = 1024
 PIECE = 64 * 1024
 HOLDER = "hermes.holder"
-"""Key in the ASGI scope: the key or address that is charged for body bytes. An app sets it after
-authentication."""
+"""Key in the ASGI scope. The value is the API key or the address on whose account the body bytes are counted. An app
+sets it after authentication."""
 HOLD = "hermes.hold"
-"""Key in the ASGI scope: a function that charges more bytes to the request. The function raises
-`HTTPException` at the limit."""
+"""Key in the ASGI scope. The value is a function that counts more bytes for the request. It raises `HTTPException`
+if the limit is exceeded."""
 LAST_PORT = 65535
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -89,10 +89,10 @@ async def serve(
     largest_body: int = LARGEST_BODY,
     shape: Shape = plain_error_body,
 ) -> None:
-    """Serve until cancelled. Port 0 selects a free port. `ready` is called with the port once requests are
+    """Serve until cancelled. Port 0 selects a free port. `ready` is called with the port when requests are
     accepted.
-
-    `shape` builds the bodies of errors that no app handles: invalid HTTP and too many connections.
+    `shape` builds the bodies of error responses that the app does not write: invalid HTTP, too many connections, and
+    an error in the app.
     """
     guard = current_guard()
     sockets = await _bind_all(host, port)
@@ -205,8 +205,8 @@ class _Server(uvicorn.Server):
         self._ready()
 
     async def main_loop(self) -> None:
-        """Tick once a second, which is often enough to update the Date header. The library would tick ten
-        times a second."""
+        """Call `on_tick` once a second, which is often enough to update the Date header. The library's own loop calls
+        it ten times a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
@@ -283,7 +283,7 @@ class _Connection(H11Protocol):
             self._sending.cancel()
 
     def send_400_response(self, msg: str) -> None:
-        # In any other state a response is being sent. A second one would be read as part of it.
+        # In any other state a response may be in progress, and the client would read this one as a part of it.
         if self.state == IDLE:
             self.transport.write(_raw_response(400, self._shape))
         self._close()
@@ -326,8 +326,8 @@ def _phrase(status: int) -> str:
 
 
 class _BodyLimit:
-    """ASGI wrapper that limits the size of a request body and the time to receive it. It responds with 500 if
-    the app fails."""
+    """ASGI wrapper that limits the size of a request body and the time to receive it. If the app raises an error, the
+    wrapper responds with 500."""
 
     def __init__(self, app: ASGIApp, largest: int, guard: Guard, shape: Shape) -> None:
         self._app, self._largest, self._guard, self._shape = app, largest, guard, shape
@@ -359,7 +359,8 @@ class _BodyLimit:
 
 
 def _split_body(message: Message) -> Iterator[Message]:
-    """Split a long response body, so that the host waits for the client between the pieces."""
+    """Split a long response body into pieces. Between two pieces, the server waits until the client has read
+    enough."""
     body = memoryview(message.get("body", b""))
     while len(body) > PIECE:
         yield {"type": message["type"], "body": bytes(body[:PIECE]), "more_body": True}
@@ -370,8 +371,8 @@ def _split_body(message: Message) -> Iterator[Message]:
 class _LimitedBody:
     """A request body with a size limit and a deadline.
 
-    The connection of a refused request is not closed at once, because a client that is still sending would
-    lose the response. The rest of the body is discarded.
+    If a body is refused, the connection is not closed at once, because a client that is still sending would lose the
+    response. The rest of the body is discarded.
     """
 
     def __init__(self, receive: Receive, largest: int, scope: Scope, guard: Guard) -> None:
@@ -384,7 +385,7 @@ class _LimitedBody:
         self._deadline = asyncio.get_running_loop().time() + BODY_S
 
     async def __call__(self) -> Message:
-        if self._whole:  # the next message is the disconnect
+        if self._whole:  # the body is complete, and the next message is the disconnect
             return await self._receive()
         if self._announced > self._left:
             raise HTTPException(413)

@@ -1,4 +1,4 @@
-"""Limits on request JSON: the number of values and the nesting depth.
+"""Limits on the JSON body of a request: the number of values and the nesting depth.
 
 A small body can become many objects: 30 MB of `[],[],…` take 700 MB when parsed. Therefore values are counted
 before parsing, and the depth is checked before any code walks through the values.

@@ -1,7 +1,7 @@
-"""Limits shared by all HTTP servers of one process: connections, body bytes, and wrong keys per address.
+"""Limits shared by all HTTP servers of one event loop: connections, body bytes, and wrong keys per address.
 
-The limits belong to an event loop, so that the API, the webhooks and the health endpoint together stay within
-the file descriptors and the memory of the process. This module must not import the HTTP library.
+The API, the webhooks and the health endpoint share the limits. Together they must not use up the file descriptors
+and the memory of the process. This module must not import the HTTP library.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from hermes.gateway.auth_failures import AuthFailures, Observe
 
 MB = 1024 * 1024
 SMALL_BODY = 64 * 1024
-"""The first bytes of each body are not counted, so that small requests succeed even while large ones fill the
-pool."""
+"""How many bytes of each body are not counted. With this, small requests succeed even while large ones use up the
+limit."""
 SPARE_DESCRIPTORS = 128
-"""File descriptors reserved for the store, logs and model calls. A quarter of all descriptors is reserved if
-that is more."""
+"""Minimum number of file descriptors that are reserved for the store, logs and model calls. At least a quarter of
+all descriptors is reserved."""
 FEWEST_CONNECTIONS = 16
 
 IDLE, RECEIVING, BUSY = range(3)
-"""Connection states: no request is open, a body is being received, a response is being made."""
+"""Connection states: no request is open; a body is being received; a response is being created or sent."""
 
 
 _DEFAULTS = GatewaySection()
@@ -152,7 +152,7 @@ class Guard:
         self.auth_failures = AuthFailures(limits.wrong_keys_per_minute, observe)
 
     def change(self, limits: Limits) -> None:
-        """Apply other limits to the running servers. Open connections and held bytes stay counted."""
+        """Change the limits of the running servers. Open connections and body bytes in memory stay counted."""
         self.limits = limits
         self.connections.change(connection_limit(limits), limits.connections_per_address)
         self.bodies.change(limits.bodies_mb * MB)

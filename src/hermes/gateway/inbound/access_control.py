@@ -33,7 +33,7 @@ class AccessControl:
         """Called with the platform after a wrong pairing code."""
 
     def change_settings(self, settings: GatewaySettings) -> None:
-        """Use other settings from now on. Called by a reload."""
+        """Replace the settings. Called when the configuration is reloaded."""
         if settings.messages_per_minute != self._settings.messages_per_minute:
             self._buckets = TokenBuckets(settings.messages_per_minute)
         self._settings = settings
@@ -49,7 +49,7 @@ class AccessControl:
         return reason is not None
 
     def is_admitted(self, source: Source) -> bool:
-        """Return whether this person has access: only then do their messages reach the store and the
+        """Return whether this person has access. Messages of other people reach neither the store nor the
         model."""
         return self._find_reason(source) is not None
 
@@ -92,16 +92,17 @@ class AccessControl:
         return source.chat_type == "dm" and not _has_shared_secret(source.platform) and self.is_owner(source)
 
     def may_be_pairing(self, source: Source, text: str) -> bool:
-        """Return whether `try_pairing` must look at this message. It is False for almost every message of a
-        person who has access."""
+        """Return whether the message may contain a pairing code, so that `try_pairing` must check it.
+        For a person who already has access, only `/pair CODE` counts.
+        """
         return source.chat_type == "dm" and find_code(text, alone=not self.is_admitted(source)) is not None
 
     def try_pairing(self, source: Source, text: str) -> Paired | None:
         """Grant access to a person who sends a valid code in a private chat. Return None if the text is not a
         valid code.
 
-        A person who already has access must write `/pair CODE`. A code without `/pair` is then a message for
-        the agent.
+        A person who already has access must write `/pair CODE`. If they send a code without `/pair`, the code
+        is a message for the agent.
         """
         if (
             source.chat_type != "dm"
@@ -125,7 +126,8 @@ class AccessControl:
             return None
 
     def pairing_problem(self) -> str | None:
-        """Return why changes of the pairing file are ignored, or None."""
+        """Return what is wrong with the pairing file, or None if it is valid. Changes of an invalid file are
+        ignored."""
         return self._pairings.check(report=True)
 
     def check_rate(self, source: Source) -> tuple[bool, bool]:
@@ -146,7 +148,7 @@ def describe_access(settings: GatewaySettings, pairings: Pairings) -> Iterator[t
 def _describe_platform_access(platform: PlatformSettings, paired: int) -> str:
     name = platform.name
     if _has_shared_secret(name):
-        return "whoever knows its secret"
+        return "everybody who knows the shared secret"
     if platform.allow_all:
         return "everybody (allow_all)"
     named = sorted(platform.allowed_users | platform.owners)

@@ -1,7 +1,8 @@
 """Records in the audit log who was admitted and who was refused.
 
-Strangers decide how many messages arrive, so they must not be able to fill the log: a person is recorded once an
-hour for each outcome, and at most `MOST_PER_HOUR` entries are written in an hour. Further ones are counted.
+Anybody can send messages, so the number of entries is limited. Each outcome of a person is recorded once an
+hour, and at most `MOST_PER_HOUR` entries are written in an hour. Entries beyond that are only counted, and the
+next entry contains their number.
 """
 
 from __future__ import annotations

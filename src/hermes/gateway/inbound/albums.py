@@ -1,7 +1,7 @@
-"""Albums: files that a person sent together, and that the platform delivers one by one.
+"""Albums: files that a person sent together and that the platform delivers as separate messages.
 
-Each part is in the inbox before it is acknowledged, so none is lost. The first part waits for the others and
-takes them over in one transaction. Then the album is one message.
+The gateway stores each part in the inbox before it acknowledges the part, so no part is lost. The mailbox
+processes the first part: it waits for the other parts and merges them into the first one, in one transaction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from hermes.store.chats.inbox import InboxEntry
 
 PAUSE_S, LONGEST_S = 1.0, 5.0
-"""Seconds after the last part without another part, and in all, after which an album is complete."""
+"""Time limits in seconds. An album is complete if no part arrives for `PAUSE_S`, or `LONGEST_S` after the first
+part."""
 
 
 async def collect_album(db: SessionDB, entry: InboxEntry, event: Event) -> Event:

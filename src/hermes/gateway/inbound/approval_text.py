@@ -1,9 +1,9 @@
 """The text of an approval question: the whole command, the reason, and how to answer.
 
-Invariant: a person approves only what they were shown. The command and the diff are in code blocks, and their
-content cannot close the block. Invisible characters are spelled out. A long text is split into several
-blocks, which together contain exactly the text. A text that does not fit into a few messages cannot be
-approved in a chat.
+Invariant: a person can approve only an action that was shown completely. The command and the diff are in code
+blocks, and their content cannot close the block. Invisible characters are spelled out. A long text is split
+into several blocks, which together contain exactly the text. An action that needs more than `MOST_PARTS`
+messages cannot be approved in a chat.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def fence_code(text: str, language: str = "") -> str:
 
 
 def split_code(text: str, longest: int, measure: Measure = len, language: str = "") -> list[str]:
-    """Split a text into chunks. As a code block, each chunk fits into `longest`. Joined, the chunks are the
-    text."""
+    """Split a text into chunks whose concatenation is the text. The code block of each chunk is at most
+    `longest` long, by `measure`."""
 
     def fits(start: int, end: int) -> bool:
         return measure(fence_code(text[start:end], language)) <= longest
@@ -62,8 +62,10 @@ def split_code(text: str, longest: int, measure: Measure = len, language: str = 
 
 
 def _find_chunk_end(text: str, start: int, end: int) -> int:
-    """Return the position after the last line end, or else after the last space, in the second half of the
-    chunk. Return `end` if there is neither."""
+    """Return where to end the chunk that begins at `start` and may extend to `end`.
+    The chunk ends after the last line break in its second half, otherwise after the last space there,
+    otherwise at `end`.
+    """
     for gap in ("\n", " "):
         position = text.rfind(gap, start + (end - start) // 2, end)
         if position >= 0:
@@ -72,7 +74,7 @@ def _find_chunk_end(text: str, start: int, end: int) -> int:
 
 
 def offered_scopes(request: ApprovalRequest) -> dict[str, Scope]:
-    """Return the words that may follow `/approve`, each with the lasting permission that it grants."""
+    """Return the lasting permissions that the person can grant, by the word that follows `/approve`."""
     scopes: dict[str, Scope] = {}
     lasting = next((scope for scope in request.scopes if scope is not Scope.PREFIX), None)
     if lasting is not None:
@@ -83,7 +85,7 @@ def offered_scopes(request: ApprovalRequest) -> dict[str, Scope]:
 
 
 def _is_displayed_exactly(prefix: str) -> bool:
-    """Return whether the whole prefix can be shown in one short piece of inline code."""
+    """Return whether inline code shows the prefix unchanged and completely."""
     return (
         0 < len(prefix) <= LONGEST_PREFIX
         and prefix == make_visible(prefix) == " ".join(prefix.split())

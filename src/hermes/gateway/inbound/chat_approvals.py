@@ -1,8 +1,8 @@
-"""The approvals of one chat: requested by message, answered by `/approve`, `/deny` or a button, or timed out.
+"""The approval requests of one chat. The owner answers with `/approve`, `/deny` or a button, or they time out.
 
-A request exists only in memory, as long as its turn runs. After a restart there are no requests, and the
-actions that waited for approval were not executed. Each request has a random name, so that an answer to an
-old question cannot be mistaken for an answer to a new one.
+A request exists only in memory, while its turn runs. A restart discards all requests, and their actions are not
+executed. Each request has a random name, so that an answer to an old question cannot be mistaken for an answer
+to a new one.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ log = logging.getLogger(__name__)
 Decide = Callable[[int, Decision], bool]
 
 MOST_REMEMBERED = 50
-"""Maximum number of finished requests that are remembered, and of ids of answer messages that are
-remembered."""
+"""Maximum number of finished requests to remember. The same limit applies to the ids of answer messages."""
 CLOSE_S = 5.0
 """Time limit for posting the outcomes of open questions at shutdown."""
 LONGEST_NOTE = 1000
@@ -67,7 +66,7 @@ def record_decision(*, subject: str, allowed: bool, scope: Scope | None, surface
 
 
 class PendingApproval:
-    """A waiting request, and the messages of its question."""
+    """A request that waits for an answer, and the delivery state of its question."""
 
     def __init__(
         self, name: str, event: ApprovalAsked, decide: Decide, who: str | None, seconds: float
@@ -80,7 +79,7 @@ class PendingApproval:
         """The text of the question's last message. A long question consists of several messages."""
         self.undelivered = 0
         self.delivered_at: float | None = None
-        """When all messages of the question were delivered. None until then."""
+        """The time at which the last message of the question was delivered. None before that."""
         self.message_id: str | None = None
         """The platform id of the question's last message."""
         self.fate_known = asyncio.Event()
@@ -95,8 +94,7 @@ class Approvals:
         self._finished: OrderedDict[str, str] = OrderedDict()
         """Outcomes of the last finished requests, by name."""
         self._answers: deque[str] = deque(maxlen=MOST_REMEMBERED)
-        """Ids of messages that were used as an answer. If one of them is delivered again, it has no
-        effect."""
+        """Ids of the last answer messages. If the platform delivers such a message again, it is ignored."""
         self._tasks: dict[asyncio.Task[None], PendingApproval] = {}
         self._on_settled: Callable[[], None] = lambda: None
 
@@ -175,7 +173,7 @@ class Approvals:
 
     def _watch_delivery(self, pending: PendingApproval, is_last: bool) -> Callable[[str, str | None], None]:
         def tell(state: str, message_id: str | None) -> None:
-            if state == "failed":  # what was not shown cannot be approved
+            if state == "failed":  # an action that was not shown cannot be approved
                 note = UNDELIVERED_NOTE
                 self._settle(pending, Decision(False, note=note), f"⚠ Not done: {note}.")
             if state == "sent":
@@ -232,8 +230,10 @@ class Approvals:
     def _find(
         self, context: ChatCommandContext, name: str | None, *, must_be_displayed: bool
     ) -> PendingApproval | str:
-        """Return the request that is being answered, or an error text. `name` is the request name in the
-        answer, or None."""
+        """Return the request that is being answered, or an error text.
+        `name` is the request name in the answer, or None if the answer has none. With `must_be_displayed`, an
+        answer without a name must have been sent after the question was delivered.
+        """
         mine = {
             pending.name: pending
             for pending in self._waiting.values()
@@ -285,7 +285,7 @@ class Approvals:
         lasting = {
             Scope.COMMAND: ", and this command from now on",
             Scope.EDITS: ", and edits from now on",
-            Scope.PREFIX: f", and what begins with `{pending.request.prefix}` from now on",
+            Scope.PREFIX: f", and every command that begins with `{pending.request.prefix}` from now on",
         }
         outcome = f"✓ Approved{lasting[scope] if scope else ', once'}."
         self._settle(pending, Decision(True, scope), outcome)
@@ -332,7 +332,7 @@ class Approvals:
             self._finish(pending, outcome)
 
     async def close(self) -> None:
-        """Shut down. The outcomes of delivered questions are posted; other questions are dropped."""
+        """Shut down. Post the outcomes of questions that were delivered, and drop the other questions."""
         for task, pending in self._tasks.items():
             if not pending.fate_known.is_set():
                 task.cancel()
@@ -344,8 +344,9 @@ class Approvals:
 
 
 def _split_name(words: str, *, anywhere: bool) -> tuple[str | None, str]:
-    """Split `words` into the request name, or None, and the other words. With `anywhere`, any word can be the
-    name; otherwise only the first word can."""
+    """Split an answer into the name of the request and the other words. The name is None if there is none.
+    With `anywhere`, any word can be the name; otherwise only the first word can.
+    """
     if anywhere:
         typed = [word.strip("`").lower() for word in words.split()]
         names = [word for word in typed if _NAME.fullmatch(word)]

@@ -1,5 +1,5 @@
-"""The state of one chat that commands, resets and the mailbox use: source, conversation, approvals,
-posting."""
+"""The state of one chat, shared by commands, resets and the mailbox: source, conversation, resets and
+approvals. Also posts messages to the chat."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Chat:
         )
 
     def note_speaker(self, source: Source) -> None:
-        """In a shared room, record whether the speaker owns the machine. An owner may change all notes of the
+        """In a shared chat, record whether the speaker owns the machine. An owner may change all notes of the
         room."""
         if self._room is not None:
             self._room.note_owner(make_principal(source).user, self._context.access.is_owner(source))
@@ -120,10 +120,9 @@ class Chat:
     @overload
     async def begin(self, *, create: bool) -> str | None: ...
     async def begin(self, *, create: bool = True) -> str | None:
-        """Enter the chat's conversation under its lease, and return its session.
-
-        Without `create`, return None if the chat has no live session. If the lease is not held yet, the owner
-        of the conversation and the access to the machine are determined again, because they may have changed.
+        """Enter the chat's conversation, take its lease, and return its live session.
+        If the chat has no live session, create one; without `create`, return None. If the lease is not held
+        yet, determine the owner and the permissions of the agent again, because they may have changed.
         """
         if self.epoch is None:
             self.conversation.scope = self._make_scope()
@@ -170,7 +169,8 @@ class Chat:
         )
 
     async def _handle_entry(self, before: str | None, session_id: str) -> None:
-        """Finish the entry into a session. `before` is the session in which the chat was before."""
+        """Do the work that follows entering a session: notices, and checks of the prompt. `before` is the
+        previous session of the chat, or None."""
         await self._notify_if_replaced(before, session_id)
         if self.is_shared:
             await call_store_early(self._renew_prompt, session_id)
@@ -185,7 +185,7 @@ class Chat:
             return await call_store_early(self._lookup.open_session, self.key, self.source)
 
     async def _make_session(self) -> str:
-        """Return the session in which the chat continues. Called when the chat's session was deleted during a
+        """Return the session that replaces the chat's session. Called when the session was deleted during a
         turn."""
         live = await self._open_session()
         self._lookup.pop_replaced(self.key)  # the turn reports the replacement
@@ -193,7 +193,7 @@ class Chat:
         return live
 
     async def _notify_if_replaced(self, before: str | None, session_id: str) -> None:
-        """If the chat continues in a new session because the earlier one was trashed, post a notice, once."""
+        """Post a notice if the chat is in a new session because the previous one was moved to the trash."""
         replaced = self._lookup.pop_replaced(self.key)
         if not replaced and before not in (None, session_id):
             row = await call_store_early(lambda: self.store.get_session(before, include_trashed=True))
@@ -244,8 +244,8 @@ class Chat:
     # ---------------------------------------------------------------- during a turn
 
     async def refresh(self, is_working: bool) -> None:
-        """Update the state of the chat for a command that is answered at once, even while a turn is
-        running."""
+        """Read the state of the chat from the store, for a command that is answered at once. `is_working` says
+        whether a message of the chat is being processed."""
         inbox = self._context.db.inbox
         live = await call_store_early(self.store.find_live_session, self.key)
         self.conversation.observe(live)
@@ -271,8 +271,8 @@ class Chat:
     # ---------------------------------------------------------------- command context and replies
 
     def make_command_context(self, source: Source, event: Event | None = None) -> ChatCommandContext:
-        """Return the context of a command. `event` is the message of a command that is answered at once,
-        otherwise None."""
+        """Return the context of a command. `event` is the message with the command if the command is answered
+        at once. It is None for a command that was claimed from the inbox."""
         context = self._context
         return ChatCommandContext(
             source,
@@ -303,9 +303,7 @@ class Chat:
         then: Callable[[], object] | None = None,
     ) -> Callable[[], Awaitable[bool]]:
         """Return a function that posts a message. If the store fails, the function can be called again.
-        `doubtful` and `then` are those of `Delivery.post`.
-
-        Nothing is posted to a person who was blocked while the turn ran.
+        `doubtful` and `then` are passed to `Delivery.post`. If the person is blocked, the function does nothing.
         """
         if self._context.access.is_blocked(self.source):
             return _post_nothing
@@ -325,8 +323,8 @@ class Chat:
         await self.prepare_post(text, idempotency_key, silent=silent)()
 
     def remove_transcripts(self, session_ids: Sequence[str]) -> None:
-        """Remove the transcripts of sessions from which a message was deleted. They are written again from
-        the store."""
+        """Remove the transcript files of sessions from which a message was deleted. The gateway writes them
+        again from the store."""
         folder = self._context.db.db_path.parent / "sessions"
         for session_id in session_ids:
             if "/" not in session_id:
@@ -340,7 +338,7 @@ class Chat:
 
     @property
     def reply_to(self) -> str | None:
-        """The id of the message to reply to in a group, so that people see whom the answer is for. None in a
+        """The id of the message that the answer replies to. In a group this shows who is answered. None in a
         private chat."""
         return None if self.source.chat_type == "dm" else self.source.message_id
 

@@ -1,7 +1,7 @@
-"""Recovery of messages that may already be in the conversation: a process ended while it processed the
-message, or the message is a new version of an earlier one, or deletes it.
-
-Every stored message carries the id of its inbox entry, so the conversation shows how far processing came.
+"""Handling of inbox messages that may already be in the conversation.
+There are three cases: an earlier process ended while it processed the message; the message is an edited version
+of an earlier one; the message deletes an earlier one. Every message of the conversation is stored with the id of
+its inbox message, so the conversation shows how far the processing got.
 """
 
 from __future__ import annotations
@@ -37,19 +37,17 @@ async def find_following(chat: Chat, entry: InboxEntry) -> list[Row] | None:
 
 
 def find_answer(rows: list[Row]) -> Row | None:
-    """Return the answer among `rows`, the rows after a message, without its reasoning. Return None if there
-    is no answer."""
+    """Return the first answer in `rows`, without its reasoning, or None. `rows` are the rows that follow a
+    message."""
     answers = (row for row in rows if row["role"] == "assistant" and not row["tool_calls"])
     visible = ({**row, "content": reasoning.strip_reasoning(row["content"])} for row in answers)
     return next((row for row in visible if row["content"]), None)
 
 
 async def take_back_edited(chat: Chat, message_id: str, *, again: bool) -> bool:
-    """If the edited message is the last one that a person wrote, rewind the conversation to the point before
-    it.
-
-    Return whether the new version must be answered. `again` means that an earlier call was interrupted. It
-    may have rewound the conversation without storing the new version.
+    """If the edited message is the last user message, rewind the conversation to the point before it.
+    Return whether the new version must be answered. `again` means that an earlier call was interrupted. That
+    call may have rewound the conversation without storing the new version.
     """
     store, session_id, epoch = chat.store, chat.session_id, chat.epoch
     assert session_id is not None
@@ -67,8 +65,8 @@ async def take_back_edited(chat: Chat, message_id: str, *, again: bool) -> bool:
 
 
 async def remove_deleted(chat: Chat, message_id: str) -> None:
-    """Remove a message that its author deleted from the conversation and from its copies. If it was the last
-    message, its answer is removed too."""
+    """Remove a message from the conversation and its copies, because its author deleted it on the platform. If
+    it was the last message, its answer is removed too."""
     store, session_id, epoch = chat.store, chat.session_id, chat.epoch
     assert session_id is not None
     changed = await asyncio.to_thread(

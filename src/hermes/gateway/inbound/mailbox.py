@@ -1,7 +1,8 @@
 """The mailbox of a chat. It processes the messages of the chat one at a time, in the order of arrival.
 
-A message is claimed from the inbox under the lease of the conversation, answered and completed. After a crash
-a claimed message is resumed and not started again. Mailboxes run independently.
+The mailbox claims a message from the inbox under the lease of the conversation, answers it and completes the
+inbox entry. After a crash, the next process resumes a claimed message where it stopped. The mailboxes of
+different chats run concurrently.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ PAUSED = f"A message was left unanswered: I was interrupted {MOST_TRIES} times w
 class Mailbox:
     def __init__(self, context: GatewayContext, lookup: SessionLookup, key: str, source: Source) -> None:
         self._has_slot = False
-        """Whether a slot for a turn was taken for this mailbox."""
+        """Whether this mailbox holds one of the slots that limit the number of concurrent turns."""
         self.chat = Chat(context, lookup, key, source)
         self._worker = MessageProcessor(context, self.chat)
         self._context = context
@@ -80,8 +81,8 @@ class Mailbox:
             self._task.add_done_callback(self._on_done)
 
     def start(self) -> bool:
-        """Process the messages of the chat. The caller has taken a slot for the first turn. Return False if the slot is
-        not needed, because the mailbox is working already."""
+        """Start to process the messages of the chat. The caller has taken a slot for the first turn. Return
+        False if the slot is not needed, because the worker is already running or the mailbox is closing."""
         is_free = self._task is None and not self._closing
         self._has_slot = self._has_slot or is_free
         self._has_arrived = True
@@ -89,14 +90,15 @@ class Mailbox:
         return is_free
 
     def call_when_done(self, callback: Callable[[], None]) -> bool:
-        """Call `callback` when the worker ends. Return False if it is not running."""
+        """Call `callback` when the worker ends. Return False if the worker is not running."""
         if self._task is None:
             return False
         self._task.add_done_callback(lambda _: callback())
         return True
 
     def handle_arrival(self, event: Event, command: FoundCommand | None) -> None:
-        """Handle a new inbox entry: stop the running turn, pass the message to it, or wake the mailbox."""
+        """Handle a new inbox entry. Depending on the command and the `busy` setting, stop the running turn, pass
+        the message to the running turn, or only wake the mailbox."""
         busy = self._context.platform(self.chat.source.platform).busy
         working_on = None if self._entry is None else original_message_id(self._entry.platform_message_id)
         if command is not None:
@@ -129,7 +131,7 @@ class Mailbox:
             self.wake()
 
     def stop_accepting(self) -> None:
-        """Finish the current message and start no other. Called when the program is ending."""
+        """Start no further messages. The current message is finished. Called at shutdown."""
         self._closing = True
 
     async def close(self) -> None:
@@ -156,7 +158,7 @@ class Mailbox:
                 is_first = goes_on = True
                 try:
                     while goes_on:
-                        # One slot per message: the waiting chats go first before the next message of this chat.
+                        # One slot per message, so that other waiting chats get their turn between two messages.
                         async with self._take_slot():
                             self._at_rest.clear()
                             try:
@@ -193,8 +195,8 @@ class Mailbox:
             turns.release()
 
     async def _has_work(self) -> bool:
-        """Return whether there is work. If not, leave the conversation in the same step, so that no message
-        can be claimed in between."""
+        """Return whether there is work. If there is none, also release the lease. Both happen under one lock,
+        so that no message can be claimed in between."""
         async with self._taking:
             goes_on = not self._closing and (self._requested or bool(self._in_hand))
             if not goes_on:
@@ -212,8 +214,8 @@ class Mailbox:
         return min(2 * pause, LONGEST_PAUSE_S)
 
     async def _notify_waiting(self, problem: errors.HermesError) -> bool:
-        """Handle `LeaseHeld` or `LeaseLost`: another program works in the conversation. Notify the waiting
-        person, once. Return False if no message is waiting."""
+        """Handle `LeaseHeld` or `LeaseLost`: the conversation is open elsewhere. Post one notice to the chat.
+        Return False if no message is waiting."""
         with suppress(errors.StoreError):
             if not await call_store_early(self._context.db.inbox.list_waiting, self.chat.key):
                 return False
@@ -226,10 +228,10 @@ class Mailbox:
         return True
 
     async def _process_next(self, is_first: bool) -> bool:
-        """Process the next message. Return whether another one is waiting. With `is_first`, check whether a
-        reset is due if there is no message."""
+        """Process the next message. Return whether another one is waiting. With `is_first`, and if there is no
+        message, reset the conversation if a reset is due."""
         if is_first and not await self._has_message():
-            # Only a message creates a session: a chat whose conversation was trashed stays without one.
+            # Only a message creates a session. If the conversation was trashed, a check for resets does not.
             if await self.chat.begin(create=False) is not None:
                 await self.chat.resets.reset_if_due()
             return False
@@ -273,9 +275,8 @@ class Mailbox:
         )
 
     async def _require_no_open_claim(self) -> None:
-        """Raise `StoreBusy` if an entry is claimed in the store, but this mailbox does not have it.
-
-        This happens if the store fails after a claim. Such an entry would block all other messages.
+        """Raise `StoreBusy` if the store has a claimed entry of which this mailbox does not know.
+        This happens if a claim is committed but the call fails. Such an entry would block all later messages.
         """
         async with self._taking:
             waiting = await call_store_early(self._context.db.inbox.list_waiting, self.chat.key)
@@ -285,8 +286,8 @@ class Mailbox:
                 )
 
     async def _read_event(self, entry: InboxEntry, ours: bool) -> Event | None:
-        """Return the message of an entry, or None if it cannot be processed and was given up. `ours` means
-        that this process claimed the entry before."""
+        """Return the message of an entry. If the message cannot be processed, mark the entry as failed and
+        return None. `ours` means that this mailbox already held the entry, so no process was interrupted."""
         inbox = self._context.db.inbox
         try:
             event = Event.from_dict(entry.event)
@@ -322,8 +323,8 @@ class Mailbox:
         return times >= MOST_TRIES
 
     async def _steer(self) -> None:
-        """Pass the next message to the running turn. If the turn can no longer accept it, the message gets a
-        turn of its own."""
+        """Claim the next message and pass it to the running turn. If the turn does not accept the message, it
+        gets a turn of its own."""
         async with self._taking:
             if self.chat.epoch is None or not all(other.again for other in self._in_hand):
                 return  # an earlier message was not passed to the turn either
@@ -340,12 +341,12 @@ class Mailbox:
                     await self._worker.make_content(event),
                     platform_message_id=inbox_recovery.message_mark(entry),
                 )
-            # With `again`, the message is not answered a second time if the turn has stored and answered it.
+            # `again` makes the mailbox check whether the turn has already stored and answered the message.
             self._in_hand.append(entry._replace(again=steered))
 
 
 def describe_holder(problem: errors.LeaseHeld) -> str:
-    """Return where the conversation is open, as a text for a person in a chat."""
+    """Return where the conversation is open, for example `in another chat`, as text for a person."""
     holder = problem.holder.holder
     if holder[:3] == identify_process():
         return "in another chat"

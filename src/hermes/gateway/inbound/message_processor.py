@@ -1,6 +1,6 @@
 """Processes one message of a chat: runs a command or a turn of the agent, and posts the answer.
-
-A message is resumed if its processing was interrupted. The caller holds the lease of the conversation.
+If the processing of the message was interrupted before, it is resumed. The caller holds the lease of the
+conversation.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class MessageProcessor:
         self.completed_id: int | None = None
         """The id of the last inbox entry that was completed together with its reply."""
         self.persist = partial(until_stored, trouble=self._notify_without_store)
-        """Repeats a post until the message is in the outbox, because its text is stored nowhere else."""
+        """Repeats a post until its message is in the outbox. The text of the message is stored nowhere else."""
 
     async def process(self, entry: InboxEntry, event: Event) -> None:
-        """Process a message. An error is posted to the chat. Only store errors are raised, and the caller
-        then processes the message again."""
+        """Process a message. Store errors are raised, and the caller must then process the message again. Any
+        other error is posted to the chat."""
         at = min(event.sent_at, entry.received_at)
         chat = self._chat
         try:
@@ -119,8 +119,8 @@ class MessageProcessor:
             await self._answer(entry, answer.next_content)
 
     async def _resume(self, entry: InboxEntry, followed: list[dict[str, Any]]) -> None:
-        """Resume a message that is already stored. If it has an answer, post the answer; otherwise generate
-        one."""
+        """Resume a message that is already in the conversation. `followed` are the rows after the message. If
+        they contain an answer, post it; otherwise run a turn."""
         answer = inbox_recovery.find_answer(followed)
         if answer is None:
             await self._answer(entry, None)
@@ -129,8 +129,8 @@ class MessageProcessor:
             await self.persist(self._prepare_reply(text, f"reply:{answer['id']}", preview))
 
     async def make_content(self, event: Event) -> Any:
-        """Return the content for the agent. Files that are still on the platform are fetched. In a shared
-        chat the content names the speaker."""
+        """Return the content of a message for the agent. Fetches the files that are still on the platform. In a
+        shared chat the content names the speaker."""
         context = self._context
         complete = await received_files.fetch_remote(
             event, context.adapters.get(event.source.platform), context.settings.largest_attachment_mb
@@ -202,8 +202,11 @@ class MessageProcessor:
         preview: str | None,
         then: Callable[[], object] | None = None,
     ) -> Callable[[], Awaitable[bool]]:
-        """Return a function that posts the answer, in place of its preview. If an earlier process ended while
-        it sent the preview, the person may have that message, and another one would be a second answer."""
+        """Return a function that posts the answer by editing its preview.
+        `preview` is the id of the preview's message, None, or `UNSENT`. `UNSENT` means that a process ended
+        while it sent the preview. The answer is then marked as doubtful, because the preview may have arrived
+        and the chat would show two answers.
+        """
         return self._chat.prepare_post(
             text,
             idempotency_key,
@@ -214,7 +217,7 @@ class MessageProcessor:
         )
 
     async def _make_live_message(self, entry: InboxEntry) -> LiveMessage | None:
-        """Create the live preview of the answer. If a crash left a preview behind, continue that one."""
+        """Create the live preview of the answer. If a crashed process left a preview, continue to edit it."""
         context, chat = self._context, self._chat
         adapter = context.adapters.get(chat.source.platform)
         if adapter is None:
@@ -243,12 +246,12 @@ class MessageProcessor:
         found = await call_store_early(incidents.get_preview, self._context.db, self._chat.key, entry.id)
         adapter = self._context.adapters.get(self._chat.source.platform)
         if found == UNSENT and adapter is not None and adapter.capabilities.idempotent:
-            return None  # sent again, the platform returns the id of the same message
+            return None  # if it is sent again, the platform returns the id of the same message
         return found or None
 
     async def _notify_without_store(self) -> None:
-        """Send a notice directly to the platform. Posting it would not work, because a post is stored
-        first."""
+        """Send a notice directly to the platform. The outbox cannot be used, because the store is not
+        available."""
         to = self._chat.source
         adapter = self._context.adapters.get(to.platform)
         if adapter is not None:

@@ -1,13 +1,13 @@
 """Access by a one-time code. The code is created at the machine, and the person who wants access sends it to
 the bot.
 
-`<home>/gateway/pairing.json` holds digests of the valid codes, and the paired people. The command line
-creates codes and revokes people while the gateway runs. Therefore every change is made under a lock, and a
+`<home>/gateway/pairing.json` holds the paired people, the blocked people and digests of the valid codes. The
+command line can change the file while the gateway runs. Therefore every change is made under a lock, and a
 changed file is read again. Wrong codes are counted in memory only, so that a stranger cannot cause writes.
 
-The file is sealed (`FileSignature`). If another program changes it, the change is ignored: paired people keep
-their access, and nobody new gets access. The log, `hermes gateway status` and `hermes doctor` report the
-change.
+The file is signed (`FileSignature`). A change by another program makes the signature invalid, and the gateway
+ignores the change: paired people keep their access, and nobody new gets access. The log,
+`hermes gateway status` and `hermes doctor` report it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from hermes.logs import get_logger
 
 FILE = "pairing.json"
 LOOK_EVERY_S = 0.0005
-"""How often the file is checked for a change. A change takes effect at once, but the several checks of one message
-share a look at the file."""
+"""Minimum time between two checks of the file for a change, in seconds. It is so short that a change takes effect
+at once, but the checks that one message causes read the file's state only once."""
 ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 """The characters of a code. 0, O, 1, I and L are left out because they are easily confused."""
 LENGTH = 8
 MINUTES = 10.0
 MOST_CODES = 5
-"""Maximum number of valid codes. It is small, because a received code is compared with each of them, which
-takes time."""
+"""Maximum number of valid codes. A received code is compared with each of them, and a comparison is slow."""
 TRIES = 5
-"""Maximum number of wrong codes of one person in an hour. Further codes are refused without a check."""
+"""Maximum number of wrong codes from one person in an hour. Further codes are refused without a check."""
 PAUSES_S = (0, 0, 0, 10, 60)
-"""Seconds that a person must wait after this many wrong codes. An earlier code is refused without a check."""
+"""The pause in seconds after 0, 1, 2, 3 and 4 wrong codes. A code that is sent during the pause is refused
+without a check."""
 
 _log = get_logger(__name__)
 
@@ -73,7 +73,7 @@ class _PairingFile(NamedTuple):
     codes: list[dict[str, Any]]
     people: list[Paired]
     revision: int = 0
-    """Increases with each change, so that an older copy of the file is recognised."""
+    """Increases with each change. A file with a lower revision is an old copy and is refused."""
     blocked: tuple[Blocked, ...] = ()
 
 
@@ -150,7 +150,7 @@ class Pairings:
         return paired
 
     def _can_try(self, person: str, now: float) -> bool:
-        """Return whether a code of this person is checked. The more wrong codes, the longer the pause."""
+        """Return whether a code from this person may be checked now. See `TRIES` and `PAUSES_S`."""
         wrong = self._wrong.count(person, now)
         if wrong >= TRIES:
             return False
@@ -179,15 +179,16 @@ class Pairings:
         return list(self._read().people)
 
     def list_known(self) -> list[Paired]:
-        """Return the paired people that this process admits, even if the file is invalid. Nothing is logged."""
+        """Return the paired people. If the file is invalid, return those of the last valid content. Log
+        nothing."""
         try:
             return self.list_people()
         except errors.HermesError:
             return list(self._kept.people)
 
     def check(self, *, report: bool = False) -> str | None:
-        """Return one line about what is wrong with the file, or None. With `report`, the line is also logged,
-        once."""
+        """Return one line that says what is wrong with the file, or None if it is valid. With `report`, also log
+        a new problem once."""
         if report:
             self._current()
         try:
@@ -197,7 +198,7 @@ class Pairings:
         return None
 
     def hold_key(self) -> None:
-        """Load the key and the current file. From then on, the file is accepted only if its seal matches this
+        """Load the signing key and the file. From then on, the file is accepted only if it is signed with this
         key."""
         self._seal.hold_key()
         self._current()
@@ -265,10 +266,10 @@ class Pairings:
         return self._blocked_users[1].get(platform, frozenset())
 
     def adopt_unsealed(self) -> list[Paired] | None:
-        """Seal the file of an older version, once. Return its people, or None if there is nothing to adopt.
-
-        This is done only if there never was a key. Otherwise the unsealed file must have been written by
-        another program.
+        """Sign a file that an older version of Hermes wrote without a signature. Return its people, or None if
+        the file was not signed.
+        The file is signed only if no signing key was ever created. If a key exists, another program must have
+        written the unsigned file.
         """
         if not self._file.exists() or self._seal.was_ever_made() or caller.is_started_by_tool():
             return None
@@ -282,12 +283,12 @@ class Pairings:
         return file.people
 
     def read_unchecked(self) -> list[Paired]:
-        """Return the people in the file without checking the seal, so that a person can decide whether to
-        accept them."""
+        """Return the people in the file without checking the signature. Used to show them to a person, who
+        decides whether to accept them."""
         return _parse_file(self._load()).people
 
     def accept(self, people: list[Paired]) -> None:
-        """Write and seal the file with `people`, whom a person has confirmed. All codes are dropped."""
+        """Write and sign the file with `people`, who were confirmed by a person. All codes are dropped."""
         caller.refuse_tool("only a person can accept a changed pairing file")
         with lock_private_folder(self._folder):
             if _parse_file(self._load()).people != people:
@@ -317,8 +318,8 @@ class Pairings:
             return self._kept
 
     def _read(self) -> _PairingFile:
-        """Return the content of the file. The file is read only if it was replaced since the last call. Every
-        change replaces the file."""
+        """Return the content of the file. The file is read again only if it was replaced since the last call;
+        every change replaces the file. Raise `BadConfig` if it is invalid."""
         with self._lock:
             stamp = self._current_stamp()
             if stamp is None:
@@ -392,7 +393,7 @@ def find_code(text: str, *, alone: bool = True) -> str | None:
 
 
 def _digest(code: str, salt: str) -> str:
-    """Return a slow hash of a code. Codes are short: a fast hash could be cracked before the code expires."""
+    """Return a slow hash of a code. Codes are so short that a fast hash could be cracked before they expire."""
     from hashlib import scrypt
 
     return scrypt(code.upper().encode(), salt=bytes.fromhex(salt), n=2**14, r=8, p=1, dklen=32).hex()

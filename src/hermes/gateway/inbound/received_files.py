@@ -1,5 +1,5 @@
-"""Files of a message. They are fetched, stored until the message is in the conversation, and described to the
-agent."""
+"""Files of received messages: fetch them, store them until the message is in the conversation, and build the
+content for the agent from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MB = 1_000_000
 LONGEST_QUOTE = 500
 LONGEST_TEXT_FILE = 100_000
 FETCH_S = 60.0
-"""Seconds in which all files of a message must be fetched. Meanwhile, later messages of the chat wait."""
+"""Time limit for fetching all files of one message, in seconds. Later messages of the chat wait meanwhile."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 _JOINT = "\n\n"
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -36,7 +36,7 @@ def incoming_folder() -> Path:
 async def fetch_files(
     offered: Sequence[OfferedFile], largest_mb: float
 ) -> tuple[tuple[Attachment, ...], list[str]]:
-    """Fetch and store the files. Also return one line for each file that could not be fetched."""
+    """Fetch and store the files. Return the stored files, and one line of text for each file that is missing."""
     attachments: list[Attachment] = []
     missing: list[str] = []
     until = asyncio.get_running_loop().time() + FETCH_S
@@ -64,9 +64,8 @@ async def fetch_files(
 
 
 async def fetch_remote(event: Event, adapter: object, largest_mb: float) -> Event:
-    """Fetch the files of a stored message. Return the message with the files as attachments.
-
-    If the platform cannot be reached, the files are tried again until the time limit.
+    """Fetch the files of a message that are still on the platform. Return the message with the files as
+    attachments. While the platform cannot be reached, fetching is retried until the time limit `FETCH_S`.
     """
     if not event.files:
         return event
@@ -110,8 +109,8 @@ def has_files() -> bool:
 
 
 def remove_leftovers(needed: Iterable[Event], before: float) -> None:
-    """Remove files that killed processes left: files older than `before` that belong to none of the messages
-    `needed`."""
+    """Remove files that a killed process left behind. These are the files older than `before` that belong to
+    none of the messages in `needed`."""
     needed_paths = {attachment.path for event in needed for attachment in event.attachments}
     if incoming_folder().is_dir():
         for path in incoming_folder().iterdir():
@@ -123,8 +122,8 @@ def remove_leftovers(needed: Iterable[Event], before: float) -> None:
 def build_content(event: Event, mark: str = "") -> Any:
     """Return the content for the agent: text, or text and images.
 
-    In a shared chat, `mark` names the speaker, and the caller must already have applied `neutralise_speech`
-    to the text. Text that the speaker did not write (a quoted message, a file) is fenced.
+    In a shared chat, `mark` names the speaker and is put before the text. The caller must have applied
+    `neutralise_speech` to the text. Text that the speaker did not write (a quoted message, a file) is fenced.
     """
     parts = [event.text.strip()] if event.text.strip() else []
     if event.reply_to:
@@ -144,20 +143,21 @@ def build_content(event: Event, mark: str = "") -> Any:
 
 
 async def discard_files(event: Event) -> None:
-    """Remove the stored files of a message."""
+    """Call `remove_files` in a thread if the message has attachments."""
     if event.attachments:
         await asyncio.to_thread(remove_files, event)
 
 
 async def make_content(event: Event, mark: str = "") -> Any:
-    """Return the content of a message for the agent, see `build_content`."""
+    """Call `build_content`, in a thread if the message has attachments."""
     if not event.attachments:
         return build_content(event, mark)
     return await asyncio.to_thread(build_content, event, mark)
 
 
 def remove_files(event: Event) -> None:
-    """Remove the files of a message. Called when the message is in the conversation."""
+    """Remove the stored files of a message. Called when they are no longer needed, for example because the
+    message is in the conversation."""
     _remove_attachments(event.attachments)
 
 

@@ -1,8 +1,7 @@
-"""The router: passes a platform's message to the mailbox of its conversation.
-
+"""The router: passes a platform's message to the mailbox of its chat.
 Messages of people without access reach neither the store nor the model. An accepted message is in the inbox
-before the platform gets its receipt. A command that changes nothing is answered at once, and the answer is in
-the outbox before the platform gets the receipt.
+before the adapter gets its receipt. Some commands are answered at once, without the mailbox. Their answer is in
+the outbox before the adapter gets the receipt.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from hermes.gateway.sessions.session_lookup import SessionLookup, restore_source
 log = logging.getLogger(__name__)
 
 MOST_IDLE = 1_000
-"""How many mailboxes may be idle before they are dropped."""
+"""How many mailboxes may be added before the idle ones are dropped."""
 MOST_RESUMED = 256
-"""How many chats with messages of an earlier process are resumed at the same time."""
+"""Maximum number of chats that are resumed at the same time after a restart."""
 MOVE_S = 60.0
-"""How long a moved chat waits for its running answer, in seconds."""
+"""How long the move of a chat to a new id waits for a running turn, in seconds."""
 TOO_MANY = "◌ That is more than {most} messages a minute; this one was dropped. Please wait a moment."
 WELCOME = "✓ Welcome. You have access now; `/help` lists the commands."
 
@@ -85,9 +84,9 @@ class Router:
         return receipt
 
     async def _check_admission(self, event: Event, offered: Sequence[OfferedFile]) -> Receipt | None:
-        """Return a receipt if the message must not be processed further, otherwise None.
-
-        This applies to messages of strangers, pairing codes, empty messages and messages over the rate limit.
+        """Return None if the message must be processed, otherwise a receipt.
+        Not processed are messages of people without access, pairing codes, empty messages and messages over the
+        rate limit.
         """
         source = event.source
         access = self._context.access
@@ -114,8 +113,8 @@ class Router:
         return None
 
     async def _handle_failure(self, event: Event, problem: Exception) -> Receipt:
-        """Handle an unexpected error: raise it, so that the platform delivers the message again. After
-        several failures, give the message up, so that it does not block its platform."""
+        """Handle an unexpected error. Raise it, so that the platform delivers the message again. After
+        `MOST_TRIES` failures return a receipt instead, so that the message does not block the platform."""
         source, now = event.source, clock.now()
         message = f"{source.platform}:{source.chat_id}:{event.message_id}"
         self._broken.add(message, now)
@@ -133,7 +132,8 @@ class Router:
         return Receipt("failed")
 
     async def _fetch_files(self, event: Event, offered: Sequence[OfferedFile]) -> Event:
-        """Fetch the offered files that the platform cannot be asked for later."""
+        """Fetch the offered files that cannot be fetched later. The other files stay on the platform until the
+        message is processed."""
         later = isinstance(self._context.adapters.get(event.source.platform), FetchesFiles)
         at_once = [file for file in offered if file.reference is None or not later]
         attachments: tuple[Attachment, ...] = ()
@@ -161,7 +161,7 @@ class Router:
             event = event._replace(source=source)
             entry = await call_store(inbox.accept, key, source.platform, event.to_dict(), event.message_id)
         finally:
-            if entry is None:  # a duplicate, or a failure after which it is delivered again
+            if entry is None:  # a duplicate, or a failure; after a failure the message is delivered again
                 await received_files.discard_files(event)
         if entry is None:
             return Receipt("duplicate", key)
@@ -173,13 +173,13 @@ class Router:
         return Receipt("accepted", key)
 
     def _start(self, key: str, source: Source) -> bool:
-        """Start the mailbox of a chat for which a slot was taken. A chat that waits for its slot has no mailbox yet, so
-        it costs little memory. Return False if the slot is not needed."""
+        """Start the mailbox of a chat for which a slot was taken. Return False if the slot is not needed. The
+        mailbox is created only now, because a chat that waits for a slot should need little memory."""
         return not self._is_closing and self.mailbox(key, source).start()
 
     async def _accept_removal(self, event: Event) -> Receipt:
-        """Accept that a person deleted one of their messages. Nobody needs access for that. A message that
-        was never accepted is ignored."""
+        """Accept the deletion of a message by its author. The author needs no access for this. The deletion of
+        a message that was never accepted is ignored."""
         db, source, message = self._context.db, event.source, event.edits
         assert message is not None
         known = await asyncio.to_thread(db.inbox.find_key, source.platform, message)
@@ -213,7 +213,7 @@ class Router:
             mailbox
             for mailbox in self._mailboxes.values()
             if mailbox.chat.is_shared
-            and mailbox.chat.source[:2] == source[:2]  # the owner of its conversation changes
+            and mailbox.chat.source[:2] == source[:2]  # the move changes the owner of their conversations
         ]
         with suppress(TimeoutError):
             async with asyncio.timeout(MOVE_S):
@@ -263,7 +263,7 @@ class Router:
     def mailbox(self, key: str, source: Source) -> Mailbox:
         known = self._mailboxes.get(key)
         if known is not None and known.is_idle and known.chat.source.chat_id != source.chat_id:
-            del self._mailboxes[key]  # the chat has moved, and its scope with it
+            del self._mailboxes[key]  # the chat has moved, so its scope has changed
         if key not in self._mailboxes:
             if len(self._mailboxes) >= self._sweep_at:
                 for old in [name for name, mailbox in self._mailboxes.items() if mailbox.is_idle]:
@@ -273,8 +273,8 @@ class Router:
         return self._mailboxes[key]
 
     def forget(self, key: str) -> None:
-        """Drop the mailbox of a chat that now has another conversation, because the new conversation may have
-        another owner."""
+        """Drop the mailbox of a chat if it is idle. Called when the chat gets another conversation, which may
+        have another owner."""
         self._lookup.forget_chats()
         mailbox = self._mailboxes.get(key)
         if mailbox is not None and mailbox.is_idle:
@@ -289,7 +289,7 @@ class Router:
         return len(blocked)
 
     def renew_agents(self) -> None:
-        """Build the agents of all chats again before their next turns, because settings changed."""
+        """Make all chats build their agents again before the next turn. Called when settings have changed."""
         for mailbox in self._mailboxes.values():
             mailbox.chat.conversation.renew_agent()
 
@@ -318,7 +318,7 @@ class Router:
         await asyncio.to_thread(self._remove_leftover_files)
         resuming = Slots(MOST_RESUMED)
         while waiting := await call_store_early(db.inbox.list_waiting_chats, after):
-            for key, after in waiting:  # noqa: B007 - the next query begins after the last one
+            for key, after in waiting:  # noqa: B007 - the next query begins after the last value of `after`
                 await resuming.acquire()
                 if self._is_closing:
                     return
@@ -349,7 +349,8 @@ class Router:
             mailbox.stop_accepting()
 
     async def close(self, seconds: float) -> None:
-        """Give running turns `seconds` to finish. Waiting messages stay in the inbox."""
+        """Shut down. Wait up to `seconds` for running turns, then stop them. Waiting messages stay in the
+        inbox."""
         self.stop_accepting()
         mailboxes = [mailbox for mailbox in self._mailboxes.values() if not mailbox.is_idle]
         with suppress(TimeoutError):

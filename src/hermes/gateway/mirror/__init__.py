@@ -1,5 +1,5 @@
 """Files that mirror the store for other programs: `sessions.json` and transcripts.
 
-Owns both kinds of files. The store is always written first. The files are read only by `rebuild` and at the
-first start. Imports the store; must not import `inbound`, `commands` or `sessions`.
+Owns both kinds of files. The files are written from the store, after it. They are read only to rebuild a lost
+store, and once to import the routes of an older installation. Must not import `inbound`, `commands` or `sessions`.
 """

@@ -1,9 +1,8 @@
 """`sessions/sessions.json`: the current session of each chat, for people and other programs.
 
-The file is written from the store and never read back. The first change is written at once. After each write
-there is a pause of at least 0.4 seconds. The pause is longer if there are so many chats that writing would
-take more than a twelfth of one processor. With 10,000 chats, a write takes 50 ms of processor time. Only
-changed entries are encoded again.
+The file is written from the store. The first change is written at once. After each write there is a pause of at
+least 0.4 seconds. With many chats the pause is longer, so that the writes take at most about a twelfth of one
+processor. With 10,000 chats, a write takes 50 ms of processor time. Only changed entries are encoded again.
 """
 
 from __future__ import annotations
@@ -32,17 +31,16 @@ log = get_logger(__name__)
 
 NAME = "sessions.json"
 LEAST_PAUSE_S = 0.4
-"""Minimum pause between two writes."""
+"""Minimum pause between two writes, in seconds."""
 LOOK_EVERY_S, WHOLE_LOOK_EVERY_S = 0.2, 5.0
-"""Seconds between two checks for new messages and moved chats, and between two checks of everything."""
+"""Seconds between two checks whether the store has changed, and between two comparisons of all chats."""
 SHARE = 12
 FLAGS = ("expiry_finalized", "suspended", "resume_pending")
 
 
 def is_enabled(setting: bool | None, store: Path) -> bool:
-    """Return whether the file is written. `setting` is the value of `sessions.index_file`.
-
-    If it is not set, the file is written unless the store is encrypted, because the file is plain text.
+    """Return whether the file must be written. `setting` is the value of `sessions.index_file`, or None.
+    Without the setting, the file is written unless the store is encrypted, because the file is plain text.
     """
     return not is_encrypted(store) if setting is None else setting
 
@@ -176,7 +174,8 @@ def make_entry(chat: MirroredChat) -> dict[str, Any]:
 
 
 def _make_origin(chat: MirroredChat, name: object) -> dict[str, Any]:
-    """Return the chat's origin as its platform reported it. If it was not stored, build it from the route."""
+    """Return the stored origin of the chat, as its platform reported it. If none is stored, build it from the
+    route."""
     route = chat.route
     for origin in (route.entry.get("origin"), from_json(chat.origin_json or "null", None)):
         if isinstance(origin, Mapping):

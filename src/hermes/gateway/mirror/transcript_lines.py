@@ -1,9 +1,9 @@
 """The lines of a transcript, and the session state that results from them.
 
-A line is one JSON object. A line with an `id` is the current version of a message, `session_meta` holds the
-columns of the session, and `session_event` records a change. Reading all lines in order gives the session.
-Unreadable lines are skipped. Older programs wrote lines without ids. Such lines are used only if the
-transcript has no others.
+A line is one JSON object. A line with an `id` is the latest version of a message. A line with the role
+`session_meta` holds the columns of the session, and one with the role `session_event` records a change. Applying
+all lines in order gives the session. Unreadable lines are skipped. Older programs wrote messages without ids. These
+are used only if the transcript has no other messages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _UNREADABLE = object()
 
 
 class TranscriptState:
-    """The session state that a transcript describes. Message contents are kept only with `whole=True`."""
+    """The session state that a transcript describes. Whole messages are kept only with `whole=True`, otherwise only
+    their marks (uid, active, rewound_at)."""
 
     def __init__(self, *, whole: bool = False) -> None:
         self.bad_lines: list[int] = []
@@ -189,8 +190,8 @@ def compute_difference(copy: TranscriptState, now: SessionSnapshot) -> Differenc
 
 
 def _mark_events(copy: TranscriptState, now: SessionSnapshot, written: set[int]) -> Iterator[Object]:
-    """Yield an event for each group of messages that were rewound or restored together. Messages in `written`
-    are left out."""
+    """Yield an event for each group of messages that were rewound or restored together. Messages in `written`, which
+    are appended in full, are left out."""
     have = sorted(copy.marks)
     together: dict[tuple[int, float | None], list[int]] = {}
     for message_id, (_uid, active, at) in now.marks.items():
@@ -201,7 +202,8 @@ def _mark_events(copy: TranscriptState, now: SessionSnapshot, written: set[int])
 
 
 def _id_ranges(ids: list[int], among: list[int]) -> list[list[int]]:
-    """Return `ids` as ranges. A range contains no other id of `among`, the message ids of the session."""
+    """Return `ids` as ranges of first and last id. `among` are the message ids of the session. A range contains no
+    id of `among` that is not in `ids`."""
     chosen, ranges, is_open = set(ids), list[list[int]](), False
     for message_id in among:
         if message_id not in chosen:
@@ -215,7 +217,7 @@ def _id_ranges(ids: list[int], among: list[int]) -> list[list[int]]:
 
 
 def make_meta(now: SessionSnapshot) -> Object:
-    """Build the documented first line, with all columns of the session."""
+    """Build the first line of a transcript, in the documented format, with all columns of the session."""
     return {
         "role": META,
         "tools": [],

@@ -1,12 +1,12 @@
 """Transcripts: a copy of each conversation in `sessions/<id>.jsonl`, written from the store.
 
-Files are append-only. The state of a file is compared with the store, and the difference is appended. After a
-crash, a torn line or a lost file, the next comparison writes the missing lines. Several processes may write.
-Each process locks the file before it reads the store, so that none appends an older state.
+Files are append-only. The state that a file describes is compared with the store, and the difference is appended.
+After a crash, a torn line or a lost file, the next comparison writes the missing lines. Several processes may write.
+Each process locks the file before it reads the store, so that no process appends an outdated state.
 
-`.transcripts.json` in the same folder stores the state of each file at its last comparison, so that the
-program need not read all files when it starts. It is used only if it matches the store. Without it, every
-file is compared.
+`.transcripts.json` in the same folder is the marks file. It records for each session when its file last agreed with
+the store, so that the program need not read all files when it starts. It is used only if it belongs to this store.
+Without it, every file is compared.
 """
 
 from __future__ import annotations
@@ -54,18 +54,17 @@ REMEMBERED = 128
 """Number of files whose state is cached, without message contents."""
 NEW_EVERY_S, ALL_EVERY_S, LONGEST_PAUSE_S = 1.0, 30.0, 10.0
 SHARE = 50
-"""Comparisons are spaced so that they take at most one fiftieth of one processor. New messages are written after ten
-seconds at the latest."""
+"""After a comparison, the pause is `SHARE` times its processor time, so that comparisons take at most about one
+fiftieth of one processor. New messages are written after ten seconds at the latest."""
 MARKS_FILE = ".transcripts.json"
 STORE_KEY = "transcripts:store"
-"""Metadata key of a random id of the store. If the marks file has another id, the store was replaced.
-Sessions that are missing from the new store then do not count as deleted."""
+"""Metadata key of a random id of the store. If the marks file has another id, the store was replaced. In that case,
+sessions that are missing from the new store are not marked as deleted."""
 
 
 def choose_transcripts(setting: str | None, store: Path) -> str:
-    """Return which transcripts are written. `setting` is the value of `sessions.transcripts`.
-
-    If it is not set: none if the store is encrypted, otherwise those of gateway sessions.
+    """Return which transcripts are written. `setting` is the value of `sessions.transcripts`, or None.
+    Without the setting, no transcripts are written if the store is encrypted, otherwise those of gateway sessions.
     """
     return setting or (OFF if is_encrypted(store) else GATEWAY)
 
@@ -88,7 +87,7 @@ class Transcripts:
     # ---------------------------------------------------------------- when
 
     async def follow(self, stop: asyncio.Event) -> None:
-        """Write changes of the store to the transcripts until `stop` is set, and one last time after that."""
+        """Write changes of the store to the transcripts until `stop` is set, and then once more."""
         if self._off:
             return
         wait_for_all = 0.0
@@ -107,8 +106,8 @@ class Transcripts:
         await asyncio.to_thread(self._run_quietly, self.catch_up)
 
     def _run_quietly(self, work: Callable[[], int]) -> float:
-        """Run `work` and return its processor time in seconds. An error is logged and not raised. What could
-        not be written is written at the next comparison."""
+        """Run `work` and return its processor time in seconds. An error is logged and not raised. The next comparison
+        writes the lines that are missing."""
         began = thread_time()
         try:
             work()
@@ -117,11 +116,8 @@ class Transcripts:
         return thread_time() - began
 
     def catch_up(self) -> int:
-        """Compare every session with its file, and append the differences. Return the number of lines
-        written.
-
-        The differences include changes by other processes.
-        """
+        """Compare every session with its file, and append the differences. This includes changes that other processes
+        made in the store. Return the number of lines written."""
         if self._off:
             return 0
         with self._alone:
@@ -141,8 +137,8 @@ class Transcripts:
             return lines
 
     def catch_up_new(self) -> int:
-        """Update only the transcripts of sessions with new messages. The cost does not depend on the number
-        of other sessions. Return the number of lines written."""
+        """Update only the transcripts of sessions with new messages. Return the number of lines written. The time does
+        not depend on the number of other sessions."""
         if self._off:
             return 0
         with self._alone:
@@ -160,7 +156,7 @@ class Transcripts:
                 self._after = newest
 
     def catch_up_session(self, session_id: str) -> int:
-        """Update the transcripts of one conversation: the session and its related sessions."""
+        """Update the transcripts of a session and its related sessions. Return the number of lines written."""
         if self._off:
             return 0
         with self._alone:
@@ -195,8 +191,8 @@ class Transcripts:
             if file_state.copy.columns is None:
                 file_state = file_state._replace(copy=TranscriptState())
             # Read the store only after the file exists and is locked. A deletion removes the rows before the
-            # file. So either the session is already missing here, or the deletion finds and removes this
-            # file.
+            # file. Therefore, either the session is already missing from the store here, or the deletion
+            # removes this file later.
             now = self._db.mirrored.read_session(session_id, file_state.copy.last_call)
             if now is None:
                 if not file_state.size:
@@ -327,8 +323,8 @@ def _digest(outline: tuple[Any, ...]) -> str:
 
 
 class Marks:
-    """The state of each transcript when it last agreed with the store. It is used only to avoid
-    comparisons."""
+    """The marks file. For each session, a mark holds a digest of the stored session and the size of the transcript at
+    the time when both agreed. Marks are used only to skip comparisons."""
 
     def __init__(self, folder: Path, store: str, sessions: dict[str, tuple[str, int]]) -> None:
         self._folder, self._store, self._sessions = folder, store, sessions
@@ -347,7 +343,7 @@ class Marks:
             return cls(folder, store, {})
         sessions = {session_id: (str(mark[0]), int(mark[1])) for session_id, mark in data["sessions"].items()}
         if data["newest"] > db.mirrored.find_highest_id():
-            # An older backup may have been restored. Sessions missing from it were not deleted.
+            # An older backup may have been restored. Sessions that it does not contain were not deleted.
             sessions = {
                 session_id: mark
                 for session_id, mark in sessions.items()

@@ -1,5 +1,5 @@
-"""For operators: metrics, health, the status file and the log.
+"""Operation of the gateway: metrics, health, the status file, the log, API keys and requests of commands.
 
-Owns the status file, the log and the HTTP pages for operators. Reads counters and changes nothing else. Must
-not import chat, session or platform modules.
+Owns the files in `<home>/gateway` and the HTTP pages for operators. Must not import chat, session or platform
+modules.
 """

@@ -1,4 +1,4 @@
-"""The seal of a file in the home folder. With it, changes made by other programs are detected."""
+"""Signatures (called seals in the files) that reveal when another program has changed a file of the home."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ KEY_CREATED = "seal.created"
 
 
 class FileSignature:
-    """A seal for a file in the home folder: HMAC-SHA256 over its content, with a random key in
+    """Computes and checks the signature of a file: HMAC-SHA256 over its content, with a random key in
     `<home>/seal.key`.
 
-    The key is read once and then kept in memory, so that replacing both the key and the file does not deceive
-    a running gateway. Every process that can read the key can create a seal. The sandbox prevents tools from
+    The key is read once and then kept in memory. A program that replaces both the key and the file therefore does
+    not deceive a running gateway. Every process that can read the key can sign. The sandbox prevents tools from
     reading the key.
     """
 
     def __init__(self, purpose: str) -> None:
         self._purpose = purpose
-        """Part of the signed data, so that the seal of one file is not valid for another."""
+        """Part of the signed data, so that the signature of one file is not valid for another file."""
         self._key: bytes | None = None
 
     @property
@@ -52,13 +52,12 @@ class FileSignature:
         return self._key
 
     def compute(self, content: Mapping[str, Any]) -> str:
-        """Return the HMAC of a JSON-serialisable value. With it, changes made by other programs are
-        detected."""
+        """Return the signature of `content`, which must be serialisable as JSON."""
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hmac.digest(self.hold_key(), f"{self._purpose}\n{canonical}".encode(), "sha256").hex()
 
     def matches(self, content: Mapping[str, Any], seal: object) -> bool:
-        """Return whether the seal is valid for the content. Always False if there is no key."""
+        """Return whether the signature `seal` is valid for the content. It is not valid if there is no key."""
         if not self.has_key() or not isinstance(seal, str):
             return False
         return hmac.compare_digest(self.compute(content).encode(), seal.encode(errors="replace"))

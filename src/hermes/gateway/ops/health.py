@@ -1,10 +1,11 @@
 """`/healthz` and `/readyz` for supervisors, and `/metrics` for Prometheus.
 
-`/healthz` responds with 200 as long as the process works, because a restart repairs nothing else. `/readyz`
-responds with 503 if the store cannot be written, if a platform is not connected, or if the gateway is shutting down.
+`/healthz` responds with 200 as long as the process runs, even if the store or a platform does not work, because a
+restart would not repair those. `/readyz` responds with 503 if the store cannot be written, if a platform is not
+connected, or if the gateway is shutting down.
 
-Values are collected on request. The store is queried at most once a second, because anyone who reaches the
-port can send requests. The responses contain no user names, no message texts and no local paths.
+Values are collected on request. The store is queried at most once a second, because anyone who reaches the port can
+send requests. The responses contain no user names, no message texts and no local paths.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class HealthSources(NamedTuple):
     waiting: Callable[[], Awaitable[QueueSizes]]
     metrics: GatewayMetrics
     measure: Callable[[], Awaitable[None]] | None = None
-    """Takes the readings that are not kept up to date."""
+    """Updates the metrics that are read on request, such as the size of the store."""
     is_draining: Callable[[], bool] = lambda: False
     """Returns whether the gateway is shutting down."""
 
@@ -157,7 +158,7 @@ async def _probe_store(sources: HealthSources) -> str | None:
 
 
 async def _take_readings(sources: HealthSources) -> None:
-    """Take the readings. If the store cannot be read, the metrics keep the last values."""
+    """Update the metrics that are read on request. If the store cannot be read, they keep the last values."""
     with suppress(HermesError, OSError):
         async with asyncio.timeout(PATIENCE_S):
             if sources.measure is not None:

@@ -1,9 +1,9 @@
-"""The API keys that `hermes gateway keys` makes, in `<home>/gateway/api_keys.json`.
+"""The API keys that `hermes gateway keys` creates, in `<home>/gateway/api_keys.json`.
 
-The file holds digests of the keys and the limits of each key, never a key. A running gateway reads a changed
-file again with the next request, so that a new key, a revocation and a limit take effect at once. The file is
-sealed (`FileSignature`): if another program changes it, the gateway keeps the last valid content and logs the
-change. An entry without a digest holds the limits of a key from the settings.
+The file holds a digest and the limits of each key, never the key itself. A running gateway reads a changed file
+again at the next request, so that a new key, a revocation or a limit takes effect at once. The file is signed
+(`FileSignature`). If another program changes it, the gateway keeps the last valid content and logs the change. An
+entry without a digest holds the limits of a key that is in the settings.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from hermes.logs import get_logger
 
 FILE = "api_keys.json"
 PREFIX = "sk-hermes-"
-"""The beginning of each key. The redaction of secrets recognises it."""
+"""The beginning of each key. The redaction of secrets recognises keys by it."""
 KEY_CHARACTERS = 40
 ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789"
 ENDING = 4
-"""The number of characters of a key that lists show."""
+"""How many characters at the end of a key are stored and shown in lists."""
 MOST_REVOKED = 1000
 """The maximum number of revoked keys that are remembered. The oldest are forgotten first."""
 
@@ -35,7 +35,7 @@ _log = get_logger(__name__)
 
 
 class KeyLimits(NamedTuple):
-    """The limits of one key. None, or an empty tuple, means that the limit does not apply."""
+    """The limits of one key. None or an empty tuple means no limit."""
 
     requests_per_minute: int | None = None
     concurrent_requests: int | None = None
@@ -44,7 +44,7 @@ class KeyLimits(NamedTuple):
     tokens_per_day: int | None = None
     tokens_per_month: int | None = None
     models: tuple[str, ...] = ()
-    """The models that may answer. The first one answers, unless the request names another one of them."""
+    """The models that the key may use. The first one is used unless the request names another of them."""
     expires_at: float | None = None
 
 
@@ -83,11 +83,12 @@ class KeyFile:
     # ---------------------------------------------------------------- reading
 
     def list_keys(self) -> list[ApiKey]:
-        """Return all entries, also those of revoked keys. Raise `BadConfig` if the file is not valid."""
+        """Return all entries, including those of revoked keys. Raise `BadConfig` if the file is not valid."""
         return list(self._read().values())
 
     def find_by_digest(self, digest: str) -> ApiKey | None:
-        """Return the entry of a key, also if the key is revoked or has expired."""
+        """Return the entry of the key with this digest, even if the key is revoked or has expired. Return None if
+        there is none."""
         self._refresh()
         return self._by_digest.get(digest)
 
@@ -106,17 +107,16 @@ class KeyFile:
         return any(key.is_active for key in self._keys.values())
 
     def hold_seal(self) -> None:
-        """Load the seal's key, so that from now on only a file with this seal is accepted."""
+        """Load the signing key. From then on, the file is accepted only if it is signed with this key."""
         self._seal.hold_key()
         self._refresh()
 
     # ---------------------------------------------------------------- changing
 
     def add(self, name: str, limits: KeyLimits = NO_LIMITS, *, replaces: bool = False) -> str:
-        """Make a key and return it. It is not stored, so this is the only time it can be shown.
-
-        With `replaces`, an existing entry of this name gets the new key and keeps its limits where `limits`
-        sets none. The old key stops working.
+        """Create a key and return it. The key is not stored, so it can be shown only now.
+        With `replaces`, an existing entry with this name gets the new key, and its old key stops working. The
+        entry keeps the limits that `limits` does not set.
         """
         key = PREFIX + "".join(secrets.choice(ALPHABET) for _ in range(KEY_CHARACTERS))
 
@@ -136,7 +136,8 @@ class KeyFile:
         return key
 
     def revoke(self, name: str) -> ApiKey:
-        """Revoke a key. Its entry is kept, so that nobody else gets the name and its sessions by accident."""
+        """Revoke a key. Its entry is kept, so that no new key gets the name, and with it the sessions, by
+        accident."""
 
         def change(keys: dict[str, ApiKey]) -> None:
             known = keys.get(name)
@@ -150,8 +151,8 @@ class KeyFile:
         return self._keys[name]
 
     def set_limits(self, name: str, changes: Mapping[str, Any], *, may_create: bool) -> KeyLimits:
-        """Change the limits of a key. `changes` has the fields of `KeyLimits` that change. With `may_create`,
-        an entry is made for a key from the settings."""
+        """Change the limits of a key and return all its limits. `changes` holds the new values by field of
+        `KeyLimits`. With `may_create`, an entry is created for a key that is in the settings."""
 
         def change(keys: dict[str, ApiKey]) -> None:
             known = keys.get(name) or (ApiKey(name, None, "", self._now()) if may_create else None)
@@ -182,7 +183,8 @@ class KeyFile:
     # ---------------------------------------------------------------- the file
 
     def _refresh(self) -> None:
-        """Read the file again if it was replaced. If it is not valid, keep the last content and log once."""
+        """Read the file again if it was replaced. If it is not valid, keep the last valid content and log the
+        problem once."""
         try:
             self._read()
         except errors.HermesError as problem:
@@ -258,7 +260,7 @@ def _parse_key(entry: Mapping[str, Any]) -> ApiKey:
 
 
 def _describe(value: object) -> str | None:
-    """Return the audit entry of a limit, or of all limits that are set."""
+    """Return a limit, or all limits that are set, as text for the audit log."""
     if isinstance(value, KeyLimits):
         return (
             ", ".join(f"{field}={_describe(limit)}" for field, limit in value._asdict().items() if limit)

@@ -1,5 +1,5 @@
-"""When each API key was last used, and how often. The running gateway writes the file a few seconds after a
-request; `hermes gateway keys list` reads it. What a key costs is in the store."""
+"""When each API key was last used, and how often, in `<home>/gateway/key_usage.json`. The running gateway writes
+the file a few seconds after a request. `hermes gateway keys list` reads it. The cost of a key is in the store."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The gateway log: one line per event, as text or as JSON.
 
-Secrets are redacted in every line: texts that look like a secret, and the gateway's own secrets. For example,
-an SDK logs the URL that it calls, which contains the token. Message texts are not logged. SDKs log them at
-debug level; therefore the debug level of SDKs is always off.
+Every line is redacted: the gateway's own secrets, and texts that look like a secret. For example, an SDK logs the
+URL that it calls, and the URL contains the token. Message texts are not logged. SDKs log message texts at debug
+level, so the debug level of SDKs is always off.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def set_up_logs(*, verbose: bool = False, as_json: bool = False, secrets: Iterab
 
 
 def redact_also(secrets: Iterable[str]) -> None:
-    """Redact these secrets too from now on."""
+    """Add secrets that the log must redact from now on."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, _RedactingFormatter):
             handler.formatter.add(secrets)

@@ -22,7 +22,7 @@ OTHER = "other"
 QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Histogram buckets for store operations, in seconds."""
 WAITS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
-"""Histogram buckets for the first piece of an answer, in seconds."""
+"""Histogram buckets for the time until the first piece of an answer, in seconds."""
 SLOW = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 """Histogram buckets for turns, in seconds."""
 
@@ -35,7 +35,7 @@ OUTBOX_STATES = ("queued", "sending", "unknown", "failed")
 AUTH_FAILURES = ("key", "signature", "code")
 STORE_FILES = ("store", "log")
 MOST_MODELS = 20
-"""The number of models that have their own series."""
+"""Maximum number of models that have their own series. Further models are counted as `other`."""
 MODEL_ERRORS: dict[type[models.ModelError], str] = {
     models.ProviderBusy: "busy",
     models.Unreachable: "unreachable",
@@ -45,7 +45,7 @@ MODEL_ERRORS: dict[type[models.ModelError], str] = {
     models.ContextOverflow: "too_long",
     models.BadRequest: "bad_request",
 }
-"""The kinds of errors. A derived type precedes its base."""
+"""The label value for each type of model error. A derived type must precede its base."""
 TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
 
 Values = tuple[str, ...]
@@ -59,7 +59,8 @@ class Metric(ABC):
     kind: str
 
     def __init__(self, name: str, meaning: str, **labels: Sequence[str] | int) -> None:
-        """`labels` gives the values of each label, or the number of values that it can have."""
+        """Create a metric. `meaning` is the help text. `labels` gives, for each label, its allowed values or the
+        maximum number of values."""
         self.name, self._meaning = name, meaning
         self._labels = tuple(labels)
         self._known = tuple(set() if isinstance(values, int) else set(values) for values in labels.values())
@@ -81,7 +82,7 @@ class Metric(ABC):
         """Yield the current value of each label combination. Called under the lock."""
 
     def _label_values(self, values: Values) -> Values:
-        """Return the values as labels. Called under the lock."""
+        """Return the label values, with values that are not allowed replaced by `OTHER`. Called under the lock."""
         for value, allowed, room in zip(values, self._known, self._room, strict=True):
             if len(allowed) < room:
                 allowed.add(value)
@@ -133,7 +134,7 @@ class Gauge(Metric):
 
     @contextmanager
     def count_inside(self) -> Iterator[None]:
-        """Count the work inside the `with` block, for a gauge without labels."""
+        """Increase the gauge by 1 while the `with` block runs. The gauge must have no labels."""
         self._change(1)
         try:
             yield
@@ -146,7 +147,7 @@ class Gauge(Metric):
 
 
 class Total(Gauge):
-    """A counter that is kept elsewhere, for example by the operating system."""
+    """A counter whose value is set, because something else counts it, for example the operating system."""
 
     kind = "counter"
 
@@ -234,10 +235,10 @@ class GatewayMetrics:
         self._add_model_metrics()
         self._add_process_metrics()
         self._registered: dict[str, Metric] = {}
-        """The metrics that platforms declare, by name."""
+        """The metrics that platforms have registered, by name."""
 
     def register(self, metrics: Sequence[Metric]) -> None:
-        """Add the metrics of a platform. They replace older ones of the same name."""
+        """Add the metrics of a platform. They replace registered metrics with the same name."""
         self._registered |= {metric.name: metric for metric in metrics}
 
     def _add_model_metrics(self) -> None:
@@ -271,7 +272,7 @@ class GatewayMetrics:
         self.process_start = Gauge("process_start_time_seconds", "Start of the process, as Unix time.")
 
     def count_call(self, report: CallReport, cost: float | None) -> None:
-        """Count one attempt of a model call."""
+        """Count one attempt of a model call. `cost` is its cost in dollars, or None if it is unknown."""
         model, used, error = report.model, report.used, report.error
         if error is not None:
             kind = next((name for known, name in MODEL_ERRORS.items() if isinstance(error, known)), OTHER)

@@ -1,5 +1,4 @@
-"""Readings for the metrics that are taken when Prometheus asks: the queues and the size of the store, and the
-process."""
+"""Updates the metrics that are read when Prometheus asks: queue lengths, store size, and process figures."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _IMPORTED_AT = clock.now()
 
 
 class ProcessReading(NamedTuple):
-    """Figures of this process. None if the operating system does not tell."""
+    """Figures of this process. `open_files` is None if the operating system does not report it."""
 
     cpu_seconds: float
     resident_bytes: int
@@ -32,7 +31,7 @@ class ProcessReading(NamedTuple):
 
 
 def take_readings(db: SessionDB, metrics: GatewayMetrics) -> None:
-    """Update the metrics. Reads the store."""
+    """Read the current values from the store and the operating system, and set the metrics."""
     _set_all(metrics.inbox_entries, INBOX_STATES, db.inbox.count_by_state())
     _set_all(metrics.outbox_entries, OUTBOX_STATES, db.outbox.count_by_state())
     _set_all(metrics.store_bytes, STORE_FILES, db.file_sizes())
@@ -50,7 +49,7 @@ def _set_all(gauge: Gauge, names: Sequence[str], values: Mapping[str, int]) -> N
 
 
 def read_process() -> ProcessReading:
-    """Return the figures of this process, from /proc where it exists."""
+    """Return the figures of this process. They come from /proc if it exists, otherwise from less exact sources."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     resident = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     started = _IMPORTED_AT

@@ -1,8 +1,8 @@
-"""Requests of commands to the running gateway, as files in `<home>/gateway/requests/`.
+"""Requests from commands to the running gateway, as files in `<home>/gateway/requests/`.
 
-A command writes `<id>.request` with the name of an action. The gateway runs the action and writes its result to
-`<id>.answer`. Files work where signals do not: from another container that shares the home, and to a gateway of
-another version, which ignores them.
+A command writes the name of an action to `<id>.request`. The gateway runs the action and writes its result to
+`<id>.answer`. Files also work from another container that shares the home, where signals do not. A gateway of an
+older version ignores them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ FOLDER = "requests"
 REQUEST, ANSWER = ".request", ".answer"
 LOOK_EVERY_S = 0.5
 PATIENCE_S = 90.0
-"""How long a command waits for the answer. A reload may wait for running deliveries and requests."""
+"""How long a command waits for the answer, in seconds. It is long because a reload may wait for running deliveries
+and requests."""
 LEFT_S = 2 * PATIENCE_S
-"""Files older than this were left behind by a command that was killed."""
+"""The age in seconds after which a file is removed. Such a file was left by a command that was killed."""
 
 Answer = dict[str, Any]
 Handlers = Mapping[str, Callable[[], Awaitable[Answer]]]
@@ -44,7 +45,7 @@ def get_folder() -> Path:
 
 
 async def serve_requests(handlers: Handlers) -> None:
-    """Answer requests in an endless loop. The next request is read when the previous one is answered."""
+    """Answer requests in an endless loop, one after the other. `handlers` maps an action to its function."""
     folder = get_folder()
     home.make_private_folder(folder)
     while True:
@@ -96,9 +97,8 @@ def is_gateway_running() -> bool:
 
 
 def ask_gateway(action: str, patience_s: float = PATIENCE_S) -> Answer | None:
-    """Request an action from the running gateway and return its answer. Return None if no gateway runs.
-
-    Raise `HermesError` if the gateway does not answer in time, or reports an error.
+    """Request an action from the running gateway and return its answer. Return None if no gateway is running.
+    Raise `HermesError` if the gateway reports an error or does not answer within `patience_s` seconds.
     """
     if not is_gateway_running():
         return None

@@ -1,7 +1,7 @@
-"""Messages to systemd, by the protocol of sd_notify(3): datagrams to the socket in `NOTIFY_SOCKET`.
+"""Messages to systemd by the protocol of sd_notify(3): datagrams to the socket that `NOTIFY_SOCKET` names.
 
-Without that variable, nothing is sent. A failed send is ignored, because the gateway works without a service
-manager.
+Nothing is sent if the variable is not set. A failed send is ignored, because the gateway also works without a
+service manager.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ def notify(*lines: str) -> None:
 
 
 def notify_reloading() -> None:
-    """Report the start of a reload. `READY` ends it."""
+    """Report the start of a reload. The caller must send `READY` when the reload has ended."""
     notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
 
 def get_watchdog_seconds() -> float | None:
-    """Return the time after which systemd restarts a silent process, or None if there is no watchdog."""
+    """Return the seconds after which systemd restarts a process that sends no `WATCHDOG`. Return None if the
+    watchdog is not enabled."""
     pid, microseconds = os.environ.get("WATCHDOG_PID", ""), os.environ.get("WATCHDOG_USEC", "")
     if not microseconds.isdecimal() or not int(microseconds) or pid not in ("", str(os.getpid())):
         return None
@@ -39,7 +40,8 @@ def get_watchdog_seconds() -> float | None:
 
 
 async def feed_watchdog() -> None:
-    """Report in an endless loop that the event loop works. Return at once if there is no watchdog."""
+    """Send `WATCHDOG` in an endless loop, to report that the event loop runs. Return at once if the watchdog is not
+    enabled."""
     seconds = get_watchdog_seconds()
     while seconds is not None:
         notify(WATCHDOG)

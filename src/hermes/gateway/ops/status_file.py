@@ -1,5 +1,5 @@
-"""`<home>/gateway/status.json`: the state of the gateway, for other processes. This module also has the lock
-that allows only one gateway per home."""
+"""`<home>/gateway/status.json`: the status of the gateway, for other processes. Also the lock that allows only one
+gateway per home."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ FRESH_SECONDS = 60.0
 class Status(NamedTuple):
     pid: int
     start: str | None
-    """The start time of the process, as the operating system reports it. With it, a reused pid is
-    recognised."""
+    """The start time of the process, as the operating system reports it. It distinguishes the process from a later
+    one with the same pid."""
     since: float
     platforms: dict[str, dict[str, Any]]
     """By platform name: `state`, `since`, `error`."""
@@ -37,15 +37,15 @@ class Status(NamedTuple):
     said_at: float = 0.0
     """When this status was written."""
     problem: str | None = None
-    """Why changes of the pairing file are ignored, or None if they are not."""
+    """What is wrong with the pairing file, or None. While it is invalid, its changes are ignored."""
     limits: dict[str, dict[str, int]] = {}  # noqa: RUF012 - never changed
     """The limits on concurrent work by name: `most`, `in_use`, `waiting`."""
 
     @property
     def is_running(self) -> bool:
-        """Return whether the gateway process is alive.
-
-        A process on another host cannot be checked. It counts as alive if its status is recent.
+        """Whether the gateway process is alive.
+        A process on another host or in another container cannot be checked. It counts as alive if its status is
+        recent.
         """
         this_host = identify_process().host
         if self.host in (None, this_host):

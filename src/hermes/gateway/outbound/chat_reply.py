@@ -33,8 +33,7 @@ class ChatReply(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the text to post, with notes and the failure notice, or an empty string if there is nothing
-        to post."""
+        """The text to post, including notes and the failure notice. Empty if there is nothing to post."""
         text = self.answer.text
         if text and self.answer.outcome == "stopped":
             text = f"{text}\n\n{STOPPED}"
@@ -52,7 +51,8 @@ class ReplyView:
     """The live view of a running turn in its chat: text, tools, subagents and approvals."""
 
     def __init__(self, live: LiveMessage | None, ask: Callable[[ApprovalAsked], None]) -> None:
-        """Create the view. `ask` requests an approval from the owner and returns at once."""
+        """Create the view. `live` is the preview message, or None if the platform is not connected. `ask` sends an
+        approval request to the owner and does not wait for the answer."""
         self.preview: str | None = None
         """The id of the platform message that shows the answer. Set when the turn has ended."""
         self._live, self._ask = live, ask

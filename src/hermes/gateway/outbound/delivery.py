@@ -1,8 +1,8 @@
 """Delivery: puts messages into the outbox and sends them to platforms, in order within each chat.
 
-A message that was certainly not delivered is retried without limit. A message that can never be delivered is
-given up. A message that may have been delivered is sent again only if the recipient would not see it twice.
-Otherwise its state becomes `unknown` and the person is notified.
+If a message was certainly not delivered, it is retried without limit. If it can never be delivered, it is given
+up. If it may have been delivered, it is sent again only if the recipient would not see it twice. Otherwise its
+state becomes `unknown` and the person is notified.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 MOST_FAILURES = 16
 """After this many failures in a row, all deliveries to a platform pause."""
 FINISH_S = 2.0
-"""When the gateway ends, how long deliveries are still started."""
+"""How long new deliveries are still started during shutdown, in seconds."""
 MOST_RESUMED = 500
-"""How many chats with deliveries of an earlier process are resumed at the same time."""
+"""Maximum number of chats of a platform whose deliveries are resumed at the same time after a restart."""
 NEXT_START_S = clock.DAY
 """Seconds before a retry on a platform that is not configured. The wait is long, because only a restart can
 add the platform."""
@@ -55,7 +55,7 @@ UNKNOWN = (
     " If you miss it, `/resend` shows it again."
 )
 NOTICE = "unknown:"
-"""The idempotency keys of the notices about unknown deliveries begin with this."""
+"""The prefix of the idempotency keys of notices about unknown deliveries."""
 NOTED = "I was interrupted while I sent a message. It is unknown whether it arrived."
 
 
@@ -79,15 +79,15 @@ class Delivery:
         self._working: dict[str, asyncio.Task[None]] = {}
         self._requested: set[str] = set()
         self._failures: Counter[str] = Counter()
-        """By platform: the failed attempts since the last delivery."""
+        """By platform: the number of failed attempts since the last success."""
         self._has_recovered = True
         self._retry_now: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        """For each platform, an event. Setting it makes the waiting deliveries retry at once."""
+        """By platform: the event for which deliveries wait before a retry. Setting it ends their wait early."""
         self._in_use: Counter[Adapter] = Counter()
         """The number of running calls to each adapter."""
         self._released = asyncio.Event()
         self._resting_until: dict[str, float] = {}
-        """By platform: before this time no delivery is tried, because the last ones have all failed."""
+        """By platform: the time before which no delivery is tried, because many deliveries in a row failed."""
         self._closing = self._ending = self._closed = False
 
     async def post(
@@ -103,11 +103,12 @@ class Delivery:
     ) -> bool:
         """Put a message into the outbox, split into as many parts as the platform needs.
 
-        A second call with the same idempotency key adds nothing. Return whether a part is waiting to be sent.
-        False means that an earlier call posted the message. With `early`, the entry may not be on disk yet
-        when this returns. It is on disk before it is sent. With `doubtful`, the message may have arrived
-        already: it is not sent, and the person is notified. `then` is another store call; it is made
-        right after.
+        A second call with the same idempotency key adds nothing. Return whether a part waits to be sent. If
+        not, an earlier call posted the message, or the message is doubtful.
+
+        - `early`: the entry may not be on disk yet when this function returns. It is on disk before it is sent.
+        - `doubtful`: the message may have arrived already. It is not sent, and the person is notified.
+        - `then`: another store call. It is made directly after the entries are stored.
         """
         parts = divide_message(message, self._adapters.get(message.to.platform))
 
@@ -154,9 +155,8 @@ class Delivery:
         return len(dropped)
 
     async def resend_unknown(self, key: str) -> int:
-        """Queue the messages of a chat again of which it is unknown whether they arrived. Return their number.
-
-        The caller wakes the delivery, for example with a reply.
+        """Queue the messages of a chat whose delivery is unknown again. Return their number.
+        The caller must wake the delivery afterwards, for example by posting a reply.
         """
 
         def requeue() -> int:
@@ -174,7 +174,8 @@ class Delivery:
         return key in self._working or not self._has_recovered
 
     def wake(self, key: str, platform: str) -> None:
-        """Start delivering the chat's outbox entries, unless this is already running."""
+        """Deliver the outbox entries of the chat in a task. A task that is already running also delivers the new
+        entries."""
         self._requested.add(key)
         if not self._closed and key not in self._working:
             task = asyncio.create_task(self._work(key, platform), name=f"delivery {key}")
@@ -191,8 +192,10 @@ class Delivery:
             self.wake(key, platform)
 
     async def settle_interrupted(self) -> None:
-        """Decide what becomes of the deliveries that were running when the previous process ended. There are
-        at most as many as deliveries at once."""
+        """Handle the deliveries that were running when the previous process ended.
+        They are sent again if the recipient cannot see them twice. Otherwise their state becomes `unknown` and
+        the person is notified.
+        """
         self._has_recovered = False
         safe = [name for name, adapter in self._adapters.items() if adapter.capabilities.idempotent]
         outbox = self._db.outbox
@@ -211,8 +214,8 @@ class Delivery:
         self._has_recovered = True
 
     async def _resume(self, platform: str) -> None:
-        """Deliver what an earlier process left in the outbox. Few chats are resumed at a time, because each
-        one that waits costs memory."""
+        """Deliver the outbox entries of an earlier process. At most `MOST_RESUMED` chats are resumed at a time,
+        because each waiting chat needs memory."""
         after, resuming = 0, Slots(MOST_RESUMED)
         while waiting := await call_store_early(self._db.outbox.list_waiting_chats, platform, after):
             for chat in waiting:
@@ -236,8 +239,8 @@ class Delivery:
             await self._released.wait()
 
     async def close(self, seconds: float) -> None:
-        """Stop. Running deliveries get `seconds` to finish. Deliveries that wait for a retry, or still wait
-        for their turn after some seconds, stay in the outbox."""
+        """Shut down. Wait up to `seconds` for running deliveries. A delivery that waits for a retry, or that has
+        not begun within `FINISH_S`, stays in the outbox."""
         self._closing = True
         for platform in list(self._retry_now):
             self.retry_now(platform)
@@ -263,8 +266,8 @@ class Delivery:
         while True:
             self._requested.discard(key)
             await self._wait_for_platform(platform)
-            # Only an entry that is handed to the platform now is marked as being sent: after a crash, it is
-            # unknown whether such an entry arrived.
+            # The claim marks an entry as being sent. It is made only when a slot is free, because after a crash
+            # it is unknown whether a claimed entry arrived.
             async with self._slots(platform):
                 if self._ending:
                     return
@@ -291,17 +294,15 @@ class Delivery:
                 pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _wait_for_platform(self, platform: str) -> None:
-        """Wait if the last deliveries to a platform have all failed, until it is time to try again."""
+        """If deliveries to the platform are paused after many failures, wait until the pause ends."""
         while not self._closing and (wait := self._resting_until.get(platform, 0.0) - monotonic()) > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._retry_now[platform].wait()
 
     async def _claim(self, key: str) -> OutboxEntry | None:
-        """Claim the next outbox entry of a chat.
-
-        If the task is cancelled during the claim, the entry is queued again. This is safe because nothing was
-        sent.
+        """Claim the next outbox entry of a chat, or return None.
+        If the task is cancelled during the claim, the entry is queued again. Nothing was sent at that point.
         """
         claiming = asyncio.ensure_future(call_store(self._db.outbox.claim, key))
         try:
@@ -342,7 +343,7 @@ class Delivery:
         except asyncio.CancelledError:  # the gateway ends, and the message may have been sent
             await self._handle_unknown(entry, adapter, Unreachable("the gateway ended"), pause)
             raise
-        except Exception as problem:  # noqa: BLE001 - each kind has its own consequence
+        except Exception as problem:  # noqa: BLE001 - `_handle_failure` handles each kind of error
             self._requested.add(entry.session_key)  # the next entry, or this one again
             return await self._handle_failure(entry, adapter, problem, pause)
         self._metrics.deliveries.add(entry.platform, "sent")
@@ -426,9 +427,8 @@ class Delivery:
         return None
 
     async def _report_unknown(self, entry: OutboxEntry) -> None:
-        """Post a notice, once per entry, that it is unknown whether the entry was delivered.
-
-        If the delivery of such a notice is itself unknown, that is not reported.
+        """Notify the person, once per entry, that it is unknown whether the entry was delivered.
+        The unknown delivery of such a notice is not reported.
         """
         if entry.idempotency_key.startswith(NOTICE):
             return

@@ -24,8 +24,8 @@ LONGEST = 60
 SNIPPET = 160
 
 APART = "\u2060"
-"""A word joiner, which is invisible. Platforms do not recognise a name, link or command that contains it. It
-is removed from titles."""
+"""The word joiner, an invisible character. Platforms do not recognise a mention, link or command that contains
+it. The store removes it from titles."""
 
 # Characters that platforms interpret: @names, addresses with and without a scheme, and /commands.
 _ACTS = re.compile(r"@|:(?=//)|(?<=\w)\.(?=\w)|(?<!\w)/(?=\w)")

@@ -12,7 +12,7 @@ from hermes.gateway.outbound.splitting import Measure, split_text
 DEFAULT_MAX_LENGTH = 4000
 """Maximum length of a part if the platform is not connected and its own limit is therefore unknown."""
 MOST_PARTS = 10
-"""A text of more parts is sent as its first part and a file, on platforms that take files."""
+"""Maximum number of parts on platforms that accept files. A longer text is sent as its beginning and a file."""
 FILE = "answer.md"
 IN_FILE = "\n\nⓘ This is the beginning. The whole text is in the attached file."
 
@@ -41,7 +41,7 @@ class OutgoingMessage(NamedTuple):
 
 
 def divide_message(message: OutgoingMessage, adapter: Adapter | None) -> list[OutgoingMessage]:
-    """Divide a message into parts that the platform takes."""
+    """Divide a message into parts that fit into one platform message each. See also `MOST_PARTS`."""
     longest = DEFAULT_MAX_LENGTH if adapter is None else adapter.capabilities.max_length
     measure: Measure = len if adapter is None else adapter.measure
     parts = split_text(message.text, longest, measure)

@@ -20,8 +20,8 @@ async def until_stored(
     write: Callable[[], Awaitable[T]], *, trouble: Callable[[], Awaitable[object]] | None = None
 ) -> T:
     """Call `write` until it succeeds, and return its result. Call `trouble` once, after the first failure.
-
-    `LeaseHeld` and `LeaseLost` are raised and not retried: another process now owns the conversation.
+    Only store errors are retried. `LeaseHeld` and `LeaseLost` are not retried, because the conversation is open
+    elsewhere.
     """
     pause = FIRST_PAUSE_S
     while True:

@@ -1,9 +1,8 @@
-"""Splits Markdown into pieces that each fit into one message, at positions that suit a reader.
+"""Splits Markdown into pieces that each fit into one message, at natural positions such as paragraph ends.
+Invariant: the bodies of the pieces are slices of the text, in order. Only whitespace between them, before the
+first and after the last is left out.
 
-Invariant: the bodies of the pieces are slices of the text, in order. Only whitespace is left out: between the
-bodies, before the first and after the last.
-
-If a cut goes through a code block or a table, a frame is added around the bodies. A code fence is closed at
+If a cut goes through a code block or a table, a *frame* is added around the bodies. A code fence is closed at
 the end of a piece and reopened, with its language, in the next piece. The head of a table is repeated in the
 next piece. A frame that would take more than half of a message is left out.
 """
@@ -27,10 +26,9 @@ class Piece(NamedTuple):
 
 
 def split_text(text: str, longest: int, measure: Measure = len) -> list[str]:
-    """Split a text into non-empty parts of at most `longest`. A text that fits is returned unchanged as one
-    part.
-
-    A single character is not split, even if it measures more than `longest`.
+    """Split a text into non-empty parts whose length is at most `longest`, by `measure`.
+    A text that fits is returned unchanged as one part. A single character that measures more than `longest` is
+    a part of its own.
     """
     return ["".join(piece) for piece in split_pieces(text, longest, measure)]
 
@@ -43,14 +41,14 @@ def split_pieces(text: str, longest: int, measure: Measure = len) -> list[Piece]
 
 
 def fit_beginning(text: str, longest: int, measure: Measure = len) -> str:
-    """Return the first part of an unfinished text. If a code fence is open at the end of the part, it is
-    closed."""
+    """Return the beginning of an unfinished text that fits into `longest`. A code fence that is open at its end
+    is closed."""
     return "".join(next(iter(_Splitter(text, longest, measure)), ""))
 
 
-# Positions where a text may be cut, best first. The group matches the gap that is left out. Each pattern
-# starts at the character before a run of whitespace, so that a run is scanned once. A scan from each space of
-# the run would take quadratic time.
+# Positions where a text may be cut, best first. The group of a pattern matches the gap that is left out. Each
+# pattern requires a non-space character before a run of whitespace, so that the run is scanned only once. A scan
+# from each space of the run would take quadratic time.
 _LINE_ENDS = r"(?<=\S)([ \t\r]*+\n(?:[ \t\r]*+\n)*+)"
 _BLANK_LINE = r"(?<=\S)([ \t\r]*+\n(?:[ \t\r]*+\n)++)"
 _ITEM = r"(?:[-*+•]|\d{1,9}[.)])[ \t]"
@@ -153,10 +151,10 @@ class _Splitter:
         return good
 
     def _find_cut(self, at: int, end: int) -> tuple[int, int]:
-        """Return the end of the piece and the start of the next piece.
-
-        A nearly full piece is preferred over a better position. Therefore, only the last two thirds of the
-        range are searched at first.
+        """Return the end of the piece that begins at `at`, and the start of the next piece. `end` is the last
+        possible end.
+        The last two thirds of the range are searched first, because a nearly full piece is preferred over a
+        better position.
         """
         full = at + (end - at) // 3
         if cut := self._cut_between_lines(full, end):
@@ -209,8 +207,8 @@ class _Splitter:
     def _find_last_gap(
         self, pattern: re.Pattern[str], lowest: int, end: int, whole: _Spans = ()
     ) -> tuple[int, int] | None:
-        """Return the last gap at which the text may be cut. Gaps in frames and in the `whole` spans do not
-        count."""
+        """Return start and end of the last gap between `lowest` and `end` that matches `pattern`, or None. Gaps in
+        frames and in the spans `whole` are skipped. So are gaps after a heading."""
         best = None
         position = 0
         for match in pattern.finditer(self._text, lowest, end + _AHEAD):

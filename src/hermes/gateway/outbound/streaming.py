@@ -29,7 +29,8 @@ TYPING_AFTER = 1.0
 """Seconds until the first call of `typing`. An answer that comes sooner needs no indicator."""
 SLOWEST = 30.0
 UNSENT = "?"
-"""Stands for the id of a preview that is being sent. If the process ends meanwhile, the id is never known."""
+"""Placeholder for the id of a preview that is being sent. It is stored before the preview is sent. If the process
+ends before the platform returns the id, the id remains unknown."""
 CURSOR = "▌"
 WAITS = "⏸ waiting for your approval, see below"
 LONGEST_TOOL_NAME = 40
@@ -55,19 +56,21 @@ class LiveMessage:
         must_wait: Callable[[], bool] = lambda: False,
         slot: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> None:
-        """Create a preview for the answer to a message.
+        """Create a preview for an answer. Without `stream`, only the typing indicator is shown.
 
-        `message` is the id of an earlier preview to continue. `sent` is called with the id of each new
-        preview message. It is called with an empty string when the preview message will not be edited any
-        more and stays in the chat, and with `UNSENT` just before a preview message is sent. `must_wait`
-        returns whether an earlier message is still undelivered. A new preview message is sent within `slot`.
+        - `message`: the id of an earlier preview to continue, or None.
+        - `sent`: records the id of the preview message. It is called with `UNSENT` before a preview message is
+          sent, and with its id afterwards. It is called with an empty string if nothing was sent, or if the
+          message will not be edited any more.
+        - `must_wait`: returns whether an earlier message is still undelivered. The preview then waits.
+        - `slot`: the context manager within which a new preview message is sent.
         """
         self._adapter = adapter
         self._to = to
         self._idempotency_key = f"{idempotency_key}:preview"  # the final text may become a separate message
         self._previews_left = 0
         self._left_with: str | None = None
-        """The last text of the preview message, if that message is about to be left in the chat."""
+        """The last text of a preview message that will not be edited any more. None if there is none."""
         self._is_paused = False
         self._clock = clock
         self._reply_to = reply_to
@@ -163,7 +166,7 @@ class LiveMessage:
             await self._leave_preview(self._left_with)
 
     async def _leave_preview(self, text: str) -> None:
-        """Set the preview message to its last text and forget its id. Later text is shown in a new
+        """Set the preview message to its last text, and stop editing it. Later text is shown in a new
         message."""
         self._left_with = None
         if self._message is None:

@@ -1,5 +1,5 @@
 """Platform adapters, one folder for each platform.
 
-Owns all code that depends on a platform's SDK. An adapter imports its SDK and the interface in
-`gateway.adapter`. Adapters must not import sessions, the store or the agent.
+Owns all code that depends on the SDK of a platform. An adapter implements the interface in `gateway.adapter`.
+Adapters must not import sessions, the store or the agent.
 """

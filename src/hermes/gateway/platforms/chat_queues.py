@@ -1,7 +1,8 @@
-"""Queues of received messages: in order within a chat, while a slow chat does not delay the others.
+"""One queue of received messages for each chat. Messages stay in order within a chat, and a slow chat does not delay
+the others.
 
-A platform that acknowledges by position (an offset, a sync token) numbers its messages. The position may advance
-only to the oldest number that is not accepted yet.
+Some platforms acknowledge by position: an offset or a sync token. Their adapters number the messages. The position may
+advance only up to the oldest number that is not accepted yet.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import suppress
 
 Work = Callable[[], Awaitable[None]]
-"""Passes a message to the gateway. Returns when the message is durable."""
+"""A function that passes a message to the gateway. It returns when the message is durable."""
 
 
 class ChatQueues:
@@ -22,15 +23,15 @@ class ChatQueues:
         self._workers: set[asyncio.Task[None]] = set()
         self._failure: Exception | None = None
         self._settled = asyncio.Event()
-        """Set when everything is accepted, or something has failed."""
+        """Set when all messages are accepted, or when one has failed."""
 
     @property
     def oldest(self) -> int | None:
-        """The lowest number that is not accepted yet."""
+        """The lowest number that is not accepted yet, or None if all are accepted."""
         return min(self._open, default=None)
 
     def add(self, chat: Hashable, numbers: Sequence[int], work: Work) -> None:
-        """Run `work` after the earlier work of the chat. The numbers are open until then."""
+        """Run `work` after the earlier work of the chat. `numbers` count as not accepted until `work` is done."""
         self._open.update(numbers)
         self._settled.clear()
         if chat in self._queues:
@@ -42,8 +43,7 @@ class ChatQueues:
         worker.add_done_callback(self._workers.discard)
 
     async def settle(self, seconds: float) -> None:
-        """Wait until everything is accepted, at most for `seconds`. Raise the error of a message that was
-        not accepted."""
+        """Wait up to `seconds` until all messages are accepted. If a message failed, raise its error."""
         if self._open and self._failure is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -52,7 +52,7 @@ class ChatQueues:
             raise self._failure
 
     async def close(self) -> None:
-        """Cancel the work that is not done. Its messages are delivered again."""
+        """Cancel the work that is not done. The platform delivers its messages again later."""
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)

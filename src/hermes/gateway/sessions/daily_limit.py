@@ -1,5 +1,4 @@
-"""The daily limit of a person: dollars, tokens, or both. A conversation that several people share has a limit
-of its own.
+"""The daily limit of a person: dollars, tokens, or both. A shared chat has a limit of its own.
 
 The limit is checked before each turn, from the usage in the store. The day begins at midnight in the time
 zone of `session_reset`. A turn that has begun is finished, so a person can exceed the limit by one turn per
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Budget(NamedTuple):
-    """What an owner has used today, and the limit. A limit of 0 does not apply."""
+    """The usage of an owner today, and the owner's limits. A limit of 0 means no limit."""
 
     spent: Spending
     usd: float
@@ -40,7 +39,7 @@ class Budget(NamedTuple):
 
     @property
     def parts(self) -> list[str]:
-        """What is left of each limit."""
+        """The remaining amount of each limit, as text."""
         left = []
         if self.usd:
             dollars = format_dollars(max(0.0, self.usd - self.spent.cost_usd))
@@ -55,7 +54,7 @@ class DailyLimit(NamedTuple):
     tokens: int
     zone: str | None
     is_shared: bool = False
-    """Whether several people share the conversation, and so the limit."""
+    """Whether the limit is that of a shared chat."""
 
     def read(self, store: AnyStore, owner: str) -> Budget:
         begin, end = find_day(clock.now(), load_zone(self.zone))
@@ -74,7 +73,8 @@ class DailyLimit(NamedTuple):
 
 
 def find_limit(settings: GatewaySettings, *, is_owner: bool, is_shared: bool = False) -> DailyLimit | None:
-    """Return the daily limit of a person or a shared chat; None if there is none."""
+    """Return the daily limit of a person or a shared chat, or None if there is no limit. Owners of the machine
+    have no limit unless `limit_owners` is set."""
     usd, tokens = settings.daily_cost_limit_usd, settings.daily_token_limit
     if not (usd or tokens) or (is_owner and not settings.limit_owners):
         return None
@@ -82,7 +82,7 @@ def find_limit(settings: GatewaySettings, *, is_owner: bool, is_shared: bool = F
 
 
 def find_day(now: float, place: tzinfo | None) -> tuple[float, float]:
-    """Return the first moments of today and of tomorrow in a time zone."""
+    """Return when the current day begins and ends in the time zone `place`."""
     begin = end = now - 2 * clock.DAY
     while end <= now:
         begin, end = end, find_boundary_after(end, 0, place) or end + clock.DAY
@@ -90,7 +90,7 @@ def find_day(now: float, place: tzinfo | None) -> tuple[float, float]:
 
 
 def find_month(now: float, place: tzinfo | None) -> tuple[float, float]:
-    """Return the first moments of this month and of the next month in a time zone."""
+    """Return when the current month begins and ends in the time zone `place`."""
     first = datetime.fromtimestamp(now, place).replace(
         day=1, hour=0, minute=0, second=0, microsecond=0, fold=0
     )

@@ -1,7 +1,8 @@
 """Handoffs from a terminal to the home channel of a platform.
 
-First a message is sent to the channel. After it was delivered, the chat and the owner of the conversation are
-changed in one transaction. Therefore a failed handoff changes nothing, and its reason is reported.
+First a message is sent to the channel. When it is delivered, one transaction routes the channel to the
+conversation and changes the owner of the conversation. If the message cannot be delivered, the conversation stays
+at the terminal, and the terminal shows the reason.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 2.0
 FREE_S, FREE_NAP_S = 2.0, 0.05
-"""Maximum seconds to wait until the lease of a conversation is free, and the seconds between two checks."""
+"""How long to wait until the lease of a conversation is free, and the time between two checks, in seconds."""
 SYSTEM = "system:handoff"
 ARRIVED = (
     "↪ A conversation from the terminal continues here{title}: {messages} so far."
@@ -100,7 +101,7 @@ async def _hand_over(context: GatewayContext, platform: str, session: dict[str, 
     routing, chat = context.db.routing, make_chat(to, keying)
     key = await asyncio.to_thread(make_chat_key, chat, routing.find_chat)
     route = await asyncio.to_thread(routing.hand_over, key, *chat, session["id"], find_owner(to, keying))
-    # A terminal session does not record the people of the chat. Resets and the mirrors need them.
+    # A session from the terminal has no origin in a chat. Resets and the mirror files need the origin.
     await asyncio.to_thread(
         routing.change_entry, route.session_key, lambda entry: {**entry, "origin": to.to_dict()}
     )
@@ -120,8 +121,8 @@ async def _wait_until_free(context: GatewayContext, session_id: str) -> None:
 async def _find_destination(
     adapter: Adapter, settings: PlatformSettings, keying: Keying, title: str
 ) -> Source:
-    """Return the destination in the home channel. In a private chat, this is the chat itself. In a group, it
-    is a thread that people share: the configured one or a new one."""
+    """Return the destination of a handoff. In a private home channel, this is the chat itself. In a group, it is
+    a shared thread: the configured thread, or a new one with the name `title`."""
     channel = str(settings.home_channel)
     kind = settings.home_type or ("group" if channel.startswith("-") else "dm")
     home = Source(

@@ -1,8 +1,8 @@
 """One-time import of the routing of an older installation from its `sessions.json`.
 
-The key of each chat is made anew from its origin. The chat continues in its session if the store has that
-session. An invalid entry is skipped and logged in one line. A chat that the store already routes is not
-changed. After the import, the file is only a mirror of the store.
+The key of each chat is computed again from the `origin` of its entry. The chat is routed to its session if the
+store has that session. An invalid entry is skipped and logged in one line. A chat that already has a route is
+not changed. After the import, `sessions.json` is only a mirror of the store.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class ImportResult(NamedTuple):
 
 
 def import_once(db: SessionDB, file: Path, keying: Keying = AS_DOCUMENTED) -> ImportResult:
-    """Import the routing of an older installation, once. After that, the file is our own mirror and is not
-    imported."""
+    """Import the routing of an older installation, unless this was done before. After the import the gateway
+    itself writes the file, so it must not be imported again."""
     if db.get_meta(DONE_KEY) is not None:
         return ImportResult(0, [])
     taken = import_file(db, file, keying)
@@ -56,7 +56,7 @@ def mark_imported(db: SessionDB) -> None:
 
 
 def import_file(db: SessionDB, file: Path, keying: Keying = AS_DOCUMENTED) -> ImportResult:
-    """Route every chat in the file to its session, if the session exists and the chat is not routed yet."""
+    """Route every chat in the file to its session, if the session exists and the chat has no route yet."""
     chats, left_out = 0, list[str]()
     entries, problem = read_entries(file)
     if problem is not None:
@@ -71,8 +71,8 @@ def import_file(db: SessionDB, file: Path, keying: Keying = AS_DOCUMENTED) -> Im
 
 
 def read_entries(file: Path) -> tuple[dict[str, Any], str | None]:
-    """Return the entries by key, and None. If the file as a whole is invalid, return no entries and a
-    description of the error."""
+    """Return the entries of `sessions.json` by key, and an error text or None. If the file as a whole is
+    invalid, there are no entries. A missing file has no entries and is no error."""
     try:
         data = from_json(file.read_text("utf-8"), None)
     except FileNotFoundError:
@@ -83,7 +83,7 @@ def read_entries(file: Path) -> tuple[dict[str, Any], str | None]:
 
 
 def _import_entry(db: SessionDB, entry: object, keying: Keying) -> bool:
-    """Route the chat of an entry. Return False if the chat was already routed."""
+    """Route the chat of an entry to its session. Return False if the chat already has a route."""
     if not isinstance(entry, Mapping):
         raise errors.InvalidArgument("it is not a valid entry")
     origin, session_id = entry.get("origin"), entry.get("session_id")

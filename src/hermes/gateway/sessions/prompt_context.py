@@ -1,7 +1,7 @@
 """The part of the prompt that describes the chat, and the marks that identify speakers in a shared session.
 
-Invariant: names of people, rooms and topics are written as JSON strings, escaped and shortened. Before them,
-a notice says that they are data. A name cannot imitate another person, a role or a fence.
+Invariant: names of people, rooms and topics are written as JSON strings, escaped and shortened. A notice before
+them tells the model that they are data. A name cannot imitate another person, a role or a fence.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ OTHER_FORMATS = {
     "email": "The answer is a mail: write whole sentences, and as long as it needs to be.",
     "homeassistant": "The answer may be read aloud: one or two plain sentences, without Markdown.",
 }
-"""How answers are displayed on documented platforms that have no adapter here. Platforms with an adapter
-state this in their declaration."""
+"""How answers are displayed on platforms of the reference that have no adapter in this program. Platforms with an
+adapter state this in their declaration."""
 OTHER_PERSONAL_IDS = ("whatsapp", "signal", "bluebubbles")
-"""Documented platforms without an adapter, whose user ids are telephone numbers or identify a person in
-another way."""
+"""Platforms of the reference that have no adapter in this program and whose user ids identify a person, for
+example by telephone number."""
 ANY_FORMAT = "Simple Markdown is shown at best; long answers come in several messages."
 
 
@@ -117,7 +117,7 @@ _RESERVED = re.compile(
     r"|context|end of)\b",
     re.IGNORECASE,
 )
-"""Beginnings of names that could be read as a role or as a mark of the program."""
+"""Matches the beginning of a name that the model could take for a role or for a mark of this program."""
 
 
 def _redact_source(source: Source) -> Source:
@@ -128,8 +128,8 @@ def _redact_source(source: Source) -> Source:
 
 
 def _format_channel(platform: str, chat_id: str, redact_pii: bool) -> str:
-    """Return the chat id with the platform name as prefix. If the id already has the prefix, it is not added
-    again."""
+    """Return the chat id with the platform name as prefix, exactly once. With `redact_pii`, an id that identifies a
+    person is replaced by a hash."""
     bare = chat_id.removeprefix(f"{platform}:")
     return f"{platform}:{_hash_value(bare)[:12] if redact_pii and _has_personal_ids(platform) else bare}"
 

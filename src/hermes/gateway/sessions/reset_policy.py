@@ -1,10 +1,9 @@
-"""When a conversation is reset automatically, and the notice. All functions are pure: they read no clock and
-no store.
+"""Decides when a conversation is reset automatically, and formats the notice. The functions read neither the
+clock nor the store.
+The deadline depends on the time at which a person last wrote, not on the time of the check. Therefore a check
+after days of downtime gives the same result as a check in time.
 
-The result depends only on when a person last wrote. A check that comes late, after days of downtime,
-therefore gives the same result as a check in time.
-
-Each day has one boundary: the first moment when local clocks show `at_hour` or later. If the clocks skip that
+Each day has one *boundary*: the first moment when local clocks show `at_hour` or later. If the clocks skip that
 hour, the boundary is the moment after the gap. If the hour occurs twice, the first occurrence counts. A
 calendar day that the local time zone skips has no boundary.
 """
@@ -28,7 +27,7 @@ class DueReset(NamedTuple):
     reason: str
     """`idle` or `daily`. If both apply, `idle`."""
     since: float
-    """The idle deadline or the daily boundary. If both apply, the earlier one."""
+    """The time of the idle deadline or of the daily boundary. If both apply, the earlier one."""
 
 
 class _Cause(NamedTuple):
@@ -54,8 +53,8 @@ def find_due(
 
 
 def find_next_due(policy: ResetPolicy, last: float | None, running: Collection[float] = ()) -> float | None:
-    """Return the first moment at which a reset is due, in the past or the future. Return None if no reset
-    will be due unless something changes."""
+    """Return the first moment at which a reset is due if nobody writes. It can be in the past. Return None if no
+    reset will be due. The parameters are those of `find_due`."""
     first = min((cause.first for cause in _list_causes(policy, last)), default=math.inf)
     first = max(first, math.nextafter(find_hold_end(policy, running), math.inf))
     return first if first < math.inf else None
@@ -67,8 +66,8 @@ def find_boundary_after(moment: float, hour: int, place: tzinfo | None) -> float
     at = time(hour)
     try:
         today = datetime.fromtimestamp(math.floor(moment), place).date()
-        # Today's boundary may have passed. So may tomorrow's, if clocks go back over midnight. A day may be
-        # skipped.
+        # Four days suffice: today's boundary may have passed, tomorrow's too if clocks go back over midnight,
+        # and one day may be skipped.
         for day in (today + timedelta(days) for days in range(4)):
             boundary = _find_boundary(day, at, place)
             if boundary is not None and boundary > moment:
@@ -81,9 +80,9 @@ def find_boundary_after(moment: float, hour: int, place: tzinfo | None) -> float
 def format_notice(
     policy: ResetPolicy, reason: str, old: str, setting: str = "session_reset", scope: str | None = None
 ) -> str:
-    """Return the notice after a reset. `old` is the title or id of the previous conversation.
-
-    `scope` names the person if other people have their own sessions in the same chat.
+    """Return the notice after a reset. `old` is the title or id of the previous conversation. `setting` is the
+    name of the setting that holds the policy. `scope` is the name of the person if other people have their own
+    sessions in the same chat.
     """
     which = f"Session of {scope}" if scope else "Session"
     return "\n".join(
@@ -118,8 +117,10 @@ def _list_causes(policy: ResetPolicy, last: float | None) -> list[_Cause]:
 
 
 def find_hold_end(policy: ResetPolicy, running: Collection[float]) -> float:
-    """Return until when background processes prevent a reset: until even the youngest is older than the
-    maximum age."""
+    """Return the time until which background processes prevent a reset.
+    `running` holds the start times of the processes. A process prevents a reset until its age exceeds
+    `bg_process_max_age_hours`; 0 means that there is no maximum age.
+    """
     if not running:
         return -math.inf
     oldest_allowed = policy.bg_process_max_age_hours

@@ -1,9 +1,9 @@
 """Runs resets. When a reset is due and no turn runs, the agent saves its memory and the chat starts a new
 session.
 
-If a reset was missed, it is done before the next message is processed. The send time of that message decides
-whether the reset is due, so the result does not depend on whether the gateway was running. A reset is
-announced once, without a notification, and can be undone.
+A reset that was missed is done before the next message is processed. The send time of that message decides
+whether the reset is due, so the result does not depend on whether the gateway was running. A reset is announced
+by one silent message and can be undone.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class ChatResets:
         return self._context.settings.find_policy(source.platform, source.chat_type, source.thread_id)
 
     async def reset_if_due(self, at: float | None = None) -> None:
-        """Reset the chat if a reset is due at the time `at`, the send time of the current message. If `at` is
-        None, this is now."""
+        """Reset the chat if a reset is due at the time `at`. `at` is the send time of the current message, or None
+        for the current time."""
         if self.policy.mode == "none":
             return
         session_id = self._chat.session_id
@@ -77,10 +77,9 @@ class ChatResets:
         )
 
     def list_holds(self) -> list[str]:
-        """Return what holds an automatic reset off at present, each as a part of a sentence.
-
-        A reset waits until nobody works in the conversation. Background processes hold it off as the policy
-        says.
+        """Return the reasons why an automatic reset must wait, as noun phrases for `/status`.
+        A reset waits until no program works in the conversation, and for background processes as long as the
+        policy says.
         """
         chat, now, session_id = self._chat, clock.now(), self._chat.session_id
         holds: list[str] = []
@@ -132,10 +131,9 @@ class ChatResets:
             await chat.post(text, f"reset:{new}", silent=True)
 
     async def _save(self, session_id: str) -> None:
-        """Run a turn in which the agent saves its memory. It runs once per reset, even if the reset is
+        """Run a turn in which the agent saves its memory. The turn runs once per reset, even if the reset is
         retried.
-
-        The reset follows even if nothing was saved, because the old conversation is kept and can be resumed.
+        The reset takes place even if nothing was saved. The old conversation is kept and can be resumed.
         """
         db, chat = self._context.db, self._chat
         spoke = await call_store_early(self._last_spoken_at, session_id)
@@ -146,8 +144,8 @@ class ChatResets:
 
 
 async def watch_resets(context: GatewayContext, router: Router) -> None:
-    """Wake the chats whose reset seems due, in an endless loop. Each chat then checks, when no turn runs,
-    whether a reset is due."""
+    """Wake the chats whose reset seems due, in an endless loop. A woken chat checks whether a reset is really due,
+    when no turn is running."""
     while True:
         try:
             for key in await asyncio.to_thread(_find_due_chats, context):
@@ -158,7 +156,8 @@ async def watch_resets(context: GatewayContext, router: Router) -> None:
 
 
 def _find_due_chats(context: GatewayContext) -> list[str]:
-    """Return the keys of the chats whose reset is due, according to one store query for all chats."""
+    """Return the keys of the chats whose reset seems due. This is one store query for all chats, which ignores
+    background processes and switches between conversations."""
     settings = context.settings
     policies = (settings.reset, *settings.reset_by_type.values(), *settings.reset_by_platform.values())
     if all(policy.mode == "none" for policy in policies):

@@ -1,9 +1,9 @@
 """Session keys: the key of a chat, its owner, and whether people share it.
 
-A chat is identified by platform, type, chat, thread and participant. The key joins these parts in a
-documented format; `%` and `:` inside a part are escaped. Empty parts are omitted, so a thread of a group and
-a person in the group could get the same key. In that case, the chat that gets its key later gets a longer
-one, which names its parts.
+A chat is identified by platform, type, chat id, thread id and participant. The key joins these parts in the
+documented format; `%` and `:` inside a part are escaped. Empty parts are omitted, so a thread of a group and a
+person in the group could get the same key. In that case, the second chat gets a longer key that also contains
+the names of its parts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def make_chat(source: Source, keying: Keying = AS_DOCUMENTED) -> Chat:
     kind = "group" if source.chat_type == "thread" else source.chat_type  # a thread belongs to a group
     chat, participant = source.chat_id, source.participant
     if source.platform == "whatsapp":
-        # An id that becomes empty stays unchanged. Otherwise all such ids would be one chat.
+        # If the canonical id is empty, the original id is kept. Otherwise all such ids would be one chat.
         chat = (canonical_whatsapp_identifier(chat) or chat) if kind == "dm" else chat
         participant = (
             (canonical_whatsapp_identifier(participant) or participant) if participant else participant
@@ -57,8 +57,8 @@ def make_chat(source: Source, keying: Keying = AS_DOCUMENTED) -> Chat:
 
 
 def make_principal(source: Source) -> Principal:
-    """Return the principal of the sender in this chat. If the platform uses several ids for a person, they
-    all give the same principal."""
+    """Return the principal of the sender in this chat. All ids that WhatsApp uses for a person give the same
+    principal."""
     chat = make_chat(source, APART)
     person = source.participant
     if person and source.platform == "whatsapp":
@@ -81,9 +81,9 @@ def find_owner(source: Source, keying: Keying = AS_DOCUMENTED) -> str:
 def make_chat_key(chat: Chat, taken: Callable[[str], Chat | None] | None = None) -> str:
     """Return the documented key of a chat, with empty parts omitted.
 
-    `taken` returns the chat that has a key. If another chat has the documented key, return a longer key that
-    names its parts. Use this function only for a chat that has no key yet, because a chat never changes its
-    key.
+    `taken` returns the chat that has a given key, or None. If another chat has the documented key, return a longer
+    key that contains the names of the parts. Use this function only for a chat without a key, because the key of
+    a chat never changes.
     """
     named = zip(("chat", "thread", "participant"), chat[2:], strict=True)
     parts = {name: _escape_part(part) for name, part in named if part}

@@ -31,7 +31,7 @@ WAYS = tuple(Keying(group, thread) for group in (True, False) for thread in (Tru
 
 
 def restore_source(db: SessionDB, route: Route, keying: Keying) -> Source:
-    """Build the source of a chat from stored data. Used for work that was not started by a message."""
+    """Build the source of a chat from stored data. Used when there is no message that contains the source."""
     session = db.get_session(route.session_id) or {}
     chat = Chat._make(route[1:6])
     for origin in (from_json(session.get("origin_json") or "", None), route.entry.get("origin")):
@@ -66,15 +66,15 @@ class SessionLookup:
         """Keys of chats that got a new session because the earlier one was moved to the trash."""
 
     def change_keying(self, keying: Keying) -> None:
-        """Share sessions in another way from now on. Existing chats keep theirs."""
+        """Change which chats share a session. Chats that already have a route keep their way of sharing."""
         self._keying = keying
         self.forget_chats()
 
     def is_shared(self, source: Source, key: str | None = None) -> bool:
         """Return whether everybody in the room shares the session.
 
-        If the settings were changed after the chat was created, the chat keeps its old way of sharing. `key`,
-        the chat's key, shows which way that is.
+        If the settings were changed after the chat got its key, the chat keeps its old way of sharing. That way is
+        determined from `key`, the key of the chat. Without `key`, the current settings apply.
         """
         keying = next(
             (keying for keying in (self._keying, *WAYS) if make_chat_key(make_chat(source, keying)) == key),
@@ -83,14 +83,14 @@ class SessionLookup:
         return find_owner(source, keying) == make_room(source).room
 
     async def resolve_private_source(self, source: Source) -> Source:
-        """Return the source. If it is a private chat and the sender is not the owner of the chat, the
-        returned source has the type `group`."""
+        """Return the source. If it is a private chat whose session belongs to another person, the returned source
+        has the type `group`."""
         return (await self.find_chat(source))[0] if source.chat_type == "dm" else source
 
     async def find_chat(self, source: Source) -> tuple[Source, str]:
-        """Return the source as `resolve_private_source` does, and the key that the chat has or gets.
-
-        Nothing is created. The session of a new chat is created when its first message is processed.
+        """Return the source as `resolve_private_source` does, and the key of the chat. For a new chat, return the
+        key that it will get.
+        This creates nothing. The session of a new chat is created when its first message is processed.
         """
         chat = make_chat(source, self._keying)
         while chat not in self._keys:
@@ -104,11 +104,11 @@ class SessionLookup:
         return source, key
 
     async def find_key(self, source: Source) -> str:
-        """Return the key that the chat has or gets, as `find_chat` does."""
+        """Return the key of the chat. For a new chat, return the key that it will get."""
         return (await self.find_chat(source))[1]
 
     def _remember(self, chat: Chat, key: str, owner: str, *, is_new: bool) -> None:
-        if self._chats.get(key, chat) != chat:  # given to another new chat in the meantime
+        if self._chats.get(key, chat) != chat:  # another new chat got this key in the meantime
             key = make_chat_key(chat, self._chats.get)
         if is_new and chat not in self._keys:
             self._new.add(chat)
@@ -132,16 +132,16 @@ class SessionLookup:
             self._forget(chat)
 
     def open_session(self, key: str, source: Source) -> str:
-        """Return the live session of the chat. If there is none, or if it has another owner now, create one.
-
-        The caller makes sure that only one call runs for a chat.
+        """Return the live session of the chat. If there is none, or if it now has another owner, recover or create
+        one.
+        The caller must make sure that only one call at a time runs for a chat.
         """
         store = self._db.scoped(make_principal(source))
         return store.find_live_session(key) or self._create(key, source)
 
     def pop_replaced(self, key: str) -> bool:
-        """Return whether the chat got a new session because the last one was trashed. This is reported once:
-        the next call returns False."""
+        """Return whether the chat got a new session because the previous one was trashed. Further calls return
+        False."""
         if key not in self._replaced:
             return False
         self._replaced.discard(key)
@@ -176,13 +176,14 @@ class SessionLookup:
         return None if session is None else session["owner"], route.session_key
 
     def _find_chat_of(self, key: str) -> Chat | None:
-        """Return the chat that has a key: by its route or, if it has none yet, by a message that waits in the inbox."""
+        """Return the chat that has the key, or None. A chat without a route is found by its messages in the
+        inbox."""
         chat = self._chats.get(key) or self._db.routing.find_chat(key)
         source = None if chat is not None else self.find_waiting_source(key)
         return chat if source is None else make_chat(source, self._keying)
 
     def find_waiting_source(self, key: str) -> Source | None:
-        """Return the source of the oldest message of a chat in the inbox; None if there is no valid message."""
+        """Return the source of the oldest inbox message of a chat, or None if there is no valid message."""
         for entry in self._db.inbox.list_waiting(key):
             with suppress(errors.InvalidArgument):
                 return Event.from_dict(entry.event).source

@@ -1,7 +1,7 @@
 """Slash commands in an editor: the shared commands, with replies as Markdown.
 
-The editor has its own commands to start, open and fork a session, and each of its sessions is one conversation. So
-the commands that move to another conversation are not offered.
+Each session of an editor is one conversation, and the editor has its own commands to start, open and fork a session.
+Therefore the commands that move to another conversation are not offered.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Ask = Callable[[str, str], Awaitable[bool]]
-"""Asks the person a question with details, and returns whether the answer is yes."""
+"""A function that asks the person a question. It takes the question and its details, and returns whether the answer is
+yes."""
 
 NOT_OFFERED = {
     "new": "start a new thread in the editor",
@@ -72,8 +73,8 @@ def list_commands() -> list[AvailableCommand]:
 
 
 def parse_command(text: str) -> CommandCall | str | None:
-    """Return the command in a prompt; a text for the person if there is no such command here; None if the prompt is
-    a message to the agent."""
+    """Parse a prompt. Return the command, or None if the prompt is a message to the agent. For a command that is not
+    offered here, return a text for the person."""
     typed = split_command(text)
     if typed is None:
         return None
@@ -97,8 +98,8 @@ async def run_command(conversation: Conversation[SessionDB], call: CommandCall, 
 
 
 class EditorSurface:
-    """The editor as a surface of commands. A typed command counts as confirmed, because it can be undone. The person
-    is asked before files are changed."""
+    """The surface of the shared commands in an editor. A typed command needs no confirmation, because it can be undone.
+    The person is asked before files are changed."""
 
     waiting, edits_files = 0, True
 
@@ -294,5 +295,6 @@ _FORMATTERS: dict[type, Callable[[Any], str]] = {
     replies.Memory: lambda reply: spell_controls(reply.text).strip() or wording.NOTHING_REMEMBERED,
     replies.Help: _format_help,
 }
-"""The formatters of the replies for which the texts of `wording` are not enough. `run_command` handles `AskAgain` and
-`Compressing` itself. `Switched` is missing, because no command that is offered moves to another conversation."""
+"""The formatters by type of reply. Any other reply is formatted with the texts of `wording`, except `AskAgain` and
+`Compressing`, which `run_command` handles itself. `Switched` cannot occur, because no offered command moves to another
+conversation."""

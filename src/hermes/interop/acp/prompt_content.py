@@ -1,7 +1,6 @@
-"""Content of prompts: the blocks that an editor sends, as the content of a stored message, and back.
-
-The text of an attached file follows the typed text, in the format in which the terminal attaches files. Lists and
-previews recognise this format.
+"""Converts the blocks of a prompt from an editor to the content of a stored message, and back.
+The text of an attached file follows the typed text, in the same format as in the terminal. Lists and previews
+recognise this format.
 """
 
 from __future__ import annotations
@@ -107,7 +106,8 @@ def _describe_link(link: ResourceContentBlock) -> str:
 
 
 def _name_file(uri: str) -> str:
-    """Return the path of a file on this machine, with the lines that the editor selected; otherwise the address."""
+    """Return the name under which a resource appears in the text. For a file on this machine, this is its path with the
+    selected lines. Otherwise it is the address."""
     address = urlsplit(uri)
     if address.scheme not in ("", "file"):
         return to_one_line(uri, LONGEST_NAME)
@@ -136,7 +136,8 @@ def _make_picture(data: str, name: str) -> dict[str, Any]:
 
 
 def _read_picture(part: Any) -> ImageContentBlock | None:
-    """Return a picture that is part of the message itself; None for a picture behind an address."""
+    """Return the picture in a part of a message, if the part contains the data. Return None if it contains only an
+    address."""
     holder = part.get("image_url") if isinstance(part, dict) else None
     url = holder.get("url") if isinstance(holder, dict) else holder
     if not isinstance(url, str) or not url.startswith("data:image/"):

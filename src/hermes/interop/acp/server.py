@@ -94,8 +94,8 @@ SURFACE = "editor"
 END_REASON = "acp_close"
 INVALID_REQUEST, NOT_FOUND, INVALID_PARAMS, INTERNAL = -32600, -32601, -32602, -32603
 UNKNOWN_SESSION, IN_USE = -32002, -32001
-"""Error codes: those of JSON-RPC, the protocol's code for something that does not exist, and our own code for a
-conversation in which another process works."""
+"""Error codes. The first four are those of JSON-RPC. `UNKNOWN_SESSION` is the protocol's code for a missing resource.
+`IN_USE` is a code of Hermes: another process works in the conversation."""
 CODES: tuple[tuple[type[errors.HermesError], int], ...] = (
     (errors.UnknownSession, UNKNOWN_SESSION),
     (errors.LeaseHeld, IN_USE),
@@ -117,7 +117,7 @@ class AgentSettings(NamedTuple):
     mode: str
     """The approval mode of new sessions."""
     chosen_model: str | None
-    """The model from the command line, which answers in all sessions; None if there is none."""
+    """The model from the command line, which answers in all sessions, or None."""
     model: str | None
     """The model of new sessions; None if none is configured."""
     models: Sequence[str]
@@ -125,8 +125,8 @@ class AgentSettings(NamedTuple):
 
 
 def read_agent_settings(parts: AgentComponents, settings: Settings, model: str | None) -> AgentSettings:
-    """Return the settings for editors. `model` is the model from the command line. A fallback with another endpoint
-    cannot be chosen, because the chosen model is asked at the endpoint of the default model."""
+    """Return the settings for editors. `model` is the model from the command line, or None. A fallback with another
+    endpoint is not offered, because a chosen model is requested from the endpoint of the default model."""
     from hermes.agent.models.choice import list_fallbacks
 
     default = model or settings.model.default
@@ -151,8 +151,8 @@ class AcpServer:
         self._connection = connection
 
     async def handle(self, method: Any, params: Any, is_notification: bool) -> BaseModel | None:
-        """Answer a request. Raise `RequestError` with a message in one line if that is not possible. A notification
-        never fails."""
+        """Answer a request or a notification. If a request fails, raise `RequestError` with a message in one line. If a
+        notification fails, only log it."""
         try:
             route = ROUTES.get(method) if isinstance(method, str) else None
             if route is None:
@@ -273,7 +273,7 @@ class AcpServer:
         return CloseSessionResponse()
 
     async def delete_session(self, request: DeleteSessionRequest) -> DeleteSessionResponse:
-        """Move the conversation to the trash. A session that does not exist needs no deletion."""
+        """Move the conversation to the trash. If the session does not exist, this is no error."""
         session = self._sessions.get(request.session_id)
         session_id = request.session_id if session is None else session.conversation.session_id
         if session is None:
@@ -372,8 +372,8 @@ class AcpServer:
                 raise SessionBusy(f"the conversation is already open here, as session {session.id}")
 
     def _find_live_session(self, session_id: str, directory: Path) -> str:
-        """Return the session in which a conversation continues. Raise an error if the editor may not open it: a
-        session that another surface began is open to editors in its own workspace only."""
+        """Return the live session of a conversation. Raise an error if the editor may not open it. A session that began
+        on another surface can be opened only from its own workspace."""
         row = self._store.get_session(session_id)
         if row is None:
             raise errors.make_error(errors.UnknownSession, f"Session not found: {session_id:.80}")
@@ -392,7 +392,8 @@ class AcpServer:
                 await session.close()
 
     def _announce(self, session: EditorSession, request: OpenRequest) -> dict[str, Any]:
-        """Return the fields that all responses to opened sessions have. More is sent after the response."""
+        """Return the fields that all responses with an opened session have. Schedule the updates that follow the
+        response."""
         servers = [make_printable(server.name, width_limit=60) for server in request.mcp_servers or ()]
         notice = NO_MCP.format(", ".join(servers)) if servers else None
         if notice is not None:
@@ -407,7 +408,7 @@ class AcpServer:
 
 class Route(NamedTuple):
     models: tuple[type[BaseModel], ...]
-    """The parameters of the method. The first model that accepts them is used."""
+    """The possible types of the parameters. The first one that accepts the parameters is used."""
     run: Callable[[AcpServer, Any], Awaitable[BaseModel | None]]
 
 

@@ -92,8 +92,8 @@ class EditorSession:
         model: str | None,
         is_own: bool = True,
     ) -> None:
-        """`session_id` is the id that the editor knows. `models` are the configured models, and `model` the one that
-        answers unless the person chooses another. `is_own`: whether an editor began the session."""
+        """Create the session. `session_id` is the id that the editor uses. `models` are the models that the person can
+        choose, and `model` is the one that answers until then. `is_own` says whether the session began in an editor."""
         self.id, self.conversation, self.mode = session_id, conversation, mode
         self.is_lost = False
         """Whether another process has taken over the conversation."""
@@ -112,7 +112,7 @@ class EditorSession:
     # ---------------------------------------------------------------- prompts
 
     async def prompt(self, blocks: Sequence[Block]) -> PromptResponse:
-        """Answer a prompt, or run the slash command in it. The updates are sent meanwhile."""
+        """Answer a prompt, or run the slash command in it. Updates are sent while it runs."""
         self.check_idle()
         content = read_prompt(blocks)
         call = parse_command(content) if has_only_text(blocks) else None
@@ -213,8 +213,8 @@ class EditorSession:
     # ---------------------------------------------------------------- permissions
 
     async def _decide(self, event: ApprovalAsked) -> None:
-        """Answer an approval request: in the mode `auto` for the person if the request can be granted for the whole
-        workspace, otherwise as the person decides."""
+        """Answer an approval request. In the mode `auto`, allow an action for which a lasting permission could be
+        granted. Ask the person about any other action."""
         request, call = event.request, self._calls.find_waiting(event.call_id)
         if self.mode == AUTO and request.scopes:
             self.conversation.decide(event.number, ALLOW_ONCE)
@@ -275,7 +275,7 @@ class EditorSession:
         await self._report_title()
 
     async def _report_changes(self) -> None:
-        """Report the title, which is made after the answer, and the model, which the prompt may have changed."""
+        """Report a changed model and a new title to the editor. The title is generated after the answer."""
         if self.find_model() != self._model:
             self._model = self.find_model()
             await self._send(self._make_option_update())
@@ -309,7 +309,7 @@ class EditorSession:
         return self._model if loaded is None else loaded.name
 
     def list_config_options(self) -> list[SessionConfigOptionSelect]:
-        """Return the mode and the model as options. Editors that know options do not use the list of modes."""
+        """Return the mode and the model as options. Editors that support options do not use `list_modes`."""
         modes = self.list_modes()
         choices = [
             SessionConfigSelectOption(value=mode.id, name=mode.name, description=mode.description)
@@ -347,7 +347,7 @@ class EditorSession:
         )
 
     async def set_mode(self, mode: str) -> None:
-        """Change the mode at the request of the editor, and report the option that shows it."""
+        """Change the mode, and send the changed options to the editor."""
         self._choose_mode(mode)
         await self._send(self._make_option_update())
 

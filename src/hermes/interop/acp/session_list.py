@@ -1,7 +1,6 @@
-"""The list of sessions for an editor, page by page, and the title of each.
-
-A session of the list is a conversation: a compressed conversation is listed once, under the id of its first session,
-which the editor already knows.
+"""The list of sessions for an editor, in pages.
+Each entry of the list is a conversation. A compressed conversation is listed once, under the id of its first session,
+because the editor already knows that id.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ ACP = "acp"
 SOURCES = (ACP, "cli")
 """The sources of the listed sessions: editors, and the terminal of this machine."""
 PAGE, BATCH = 50, 100
-"""The number of sessions on a page, and of conversations that are read from the store at a time."""
+"""The number of sessions on a page, and the number of conversations that one store query reads."""
 LONGEST_TITLE = 120
 NEW = "New thread"
 
@@ -84,7 +83,7 @@ def list_sessions(store: SessionDB, cwd: str | None, cursor: str | None) -> List
 
 def _iterate_rows(store: SessionDB, after: Cursor | None) -> Iterator[tuple[Cursor, Row]]:
     """Yield the conversations after the cursor, each with its own cursor, newest activity first."""
-    # The store's limit is exclusive, so that conversations with the activity of the cursor are read again.
+    # `until` is exclusive in the store. Conversations that were active at the time of the cursor must be included.
     until = None if after is None else math.nextafter(after.active, math.inf)
     offset = 0
     while True:

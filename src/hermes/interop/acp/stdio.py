@@ -1,6 +1,7 @@
 """The connection with an editor: one JSON-RPC message per line, on stdin and stdout.
 
-Stdout carries only the protocol. The descriptor is moved away, so that output of anything else goes to stderr.
+Stdout carries only the protocol. Its file descriptor is replaced by that of stderr, so that all other output goes to
+stderr.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ async def serve(store: SessionDB, settings: AgentSettings) -> bool:
 
 
 class StdioTransport:
-    """Messages as lines of JSON. A line that is no message gets an error response."""
+    """Sends and receives messages as lines of JSON. The response to an invalid line is an error."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer

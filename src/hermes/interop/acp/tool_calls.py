@@ -1,8 +1,7 @@
-"""Tool calls for an editor: title, kind, places, output and diffs; and the permission that a call needs.
-
-A diff is made from the journal of edits, which keeps the old text of each file that a tool changed. So the editor
-gets the whole text before and after an edit, also when the conversation is loaded later. If the journal has no
-matching entry, the diff contains the passages of the call's arguments.
+"""Describes tool calls for an editor: title, kind, locations, output, diff, and the permission that a call needs.
+A diff is made from the journal of edits, which keeps the old text of each file that a tool changed. Therefore the
+editor gets the whole text before and after an edit, even when the conversation is loaded later. If the journal has no
+matching entry, the diff contains only the passages in the arguments of the call.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ KINDS: dict[str, ToolKind] = {
 """The kind of each tool. The kind of any other tool is `other`."""
 LONGEST_TITLE = 200
 LARGEST_DIFF = 1_000_000
-"""The maximum length of a whole text in a diff, in characters. Of a longer text, only the changed passages are sent."""
+"""Maximum length of a whole text in a diff, in characters. If a text is longer, only the changed passages are sent."""
 LINE_END = " ⏎ "
 OPTIONS = {
     Scope.COMMAND: "Always allow this command in this project",
@@ -68,7 +67,7 @@ _BACKTICKS = re.compile("`+")
 
 class Call(NamedTuple):
     id: str
-    """The id for the editor. It is unique in the session, even if a model uses an id twice."""
+    """The id that the editor gets. It is unique in the session, even if a model uses an id twice."""
     name: str
     arguments: Mapping[str, Any]
 
@@ -88,12 +87,12 @@ class ToolCalls:
         return call
 
     def end(self, call_id: str, name: str) -> Call:
-        """Return the call and forget that it is running."""
+        """Return the call and remove it from the running calls."""
         return self._running.pop(call_id, None) or Call(call_id, name, {})
 
     def find_waiting(self, call_id: str) -> Call | None:
-        """Return the call that waits for an approval; None if a subagent of the call waits, because the approval is
-        about an action of its own."""
+        """Return the call that waits for an approval. Return None if a subagent of the call waits, because the approval
+        is then about an action of the subagent."""
         call = self._running.get(call_id)
         return None if call is None or call.name == DELEGATE else call
 
@@ -154,7 +153,8 @@ def get_kind(name: str) -> ToolKind:
 
 
 def make_title(name: str, arguments: Mapping[str, Any]) -> str:
-    """Return the name of the tool and its main argument in one line. Of a command, the tool's name is left out."""
+    """Return the name of the tool and its main argument, in one line. For a terminal command, return only the
+    command."""
     main = next((arguments[key] for key in SELF_EXPLAINING if isinstance(arguments.get(key), str)), "")
     return make_one_line(main if name == TERMINAL and main else ": ".join(filter(None, (name, main))))
 
@@ -213,7 +213,7 @@ class EditTexts:
         self._store, self._session_id = store, session_id
         self._edits: list[Edit] | None = None
         self._before: dict[str, str | None] = {}
-        """The old texts that were read already, by the id of the edit. Many edits can have the same path."""
+        """Cache of the old texts, by the uid of the edit."""
 
     def make_diff(self, call: Call) -> FileEditToolCallContent | None:
         """Return the diff of an edit; None for other calls."""
@@ -235,7 +235,8 @@ class EditTexts:
         return self._edits
 
     def _apply(self, call: Call, edit: Edit) -> tuple[str | None, str] | None:
-        """Return the old and the new text if the call made this edit. The digest of the new text proves it."""
+        """Return the old and the new text if the call made this edit, otherwise None. The digest of the new text is
+        compared with the edit. Also return None if a text is longer than `LARGEST_DIFF`."""
         if call.name == "write_file" and make_digest(_get_text(call, "content").encode()) != edit.after:
             return None
         before = None if edit.before == NO_FILE else self._read_before(edit)
@@ -258,7 +259,7 @@ class EditTexts:
 
 
 def _list_results(call: Call, before: str | None) -> Iterator[str]:
-    """Yield the texts that an edit of the text `before` can result in."""
+    """Yield the possible results of the call on the text `before`: one for each kind of line end."""
     if call.name == "write_file":
         yield _get_text(call, "content")
         return
@@ -279,7 +280,7 @@ def _diff_arguments(call: Call, path: Path) -> FileEditToolCallContent:
 
 
 def make_partial_diff(path: str, unified: str) -> FileEditToolCallContent:
-    """Return the changed passages of a unified diff with the lines around them."""
+    """Return a diff with the changed passages of a unified diff and the lines around them."""
     old, new = list[str](), list[str]()
     for line in unified.splitlines()[2:]:
         if not line.startswith(("+", "@@", "[...")):

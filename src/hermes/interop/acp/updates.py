@@ -1,4 +1,4 @@
-"""Session updates: the events of a turn, and the messages of a stored conversation, for an editor."""
+"""Translates the events of a turn, and the messages of a stored conversation, to session updates for an editor."""
 
 from __future__ import annotations
 
@@ -82,12 +82,13 @@ PLAN_STATES: dict[str, Literal["pending", "in_progress", "completed"]] = {
     "in_progress": "in_progress",
     "completed": "completed",
 }
-"""The states of a todo item, which are those of a plan."""
+"""The state of a plan entry for each state of a todo item. An item with another state is not part of the plan."""
 NO_RESULT = "[no result is recorded; effect unknown]"
 
 
 class TurnUpdates:
-    """The updates for the events of one turn. `answer` is built from the same events."""
+    """Translates the events of one turn to updates. `answer` is the answer that the caller builds from the same
+    events."""
 
     def __init__(self, conversation: Conversation[SessionDB], calls: ToolCalls, answer: Answer) -> None:
         self._conversation, self._calls = conversation, calls
@@ -183,7 +184,7 @@ def make_plan(todo_result: str) -> AgentPlanUpdate | None:
 async def end_call(
     calls: ToolCalls, texts: EditTexts, call_id: str, name: str, output: str, failed: bool
 ) -> list[Update]:
-    """Return the updates for the end of a call. A todo list is a plan, not a tool call."""
+    """Return the updates for the end of a call. A todo list is sent as a plan, not as a tool call."""
     call = calls.end(call_id, name)
     if name == TODO:
         plan = None if failed else make_plan(output)
@@ -200,7 +201,7 @@ async def end_call(
 async def replay_conversation(
     store: SessionDB, session_id: str, cwd: Path, calls: ToolCalls, journal: EditJournal | None
 ) -> AsyncIterator[Update]:
-    """Yield the updates for a whole stored conversation, with the messages before a compression and before a
+    """Yield the updates for a whole stored conversation. It includes the messages from before a compression or a
     branch. Rewound messages are left out."""
     history = _History(calls, EditTexts(journal, store, session_id, cwd))
     for row in await asyncio.to_thread(_read_rows, store, session_id):

@@ -3,9 +3,9 @@
 A request continues the conversation that it names. If it names none, it continues the conversation whose
 messages it repeats exactly and extends. If there is no such conversation, it starts a new one.
 
-Another request or process may be working in that conversation. A request that names the conversation is then
-refused. A request that only extends it starts a new conversation. The messages of a conversation and of a
-request are compared only while the conversation is locked.
+If another request or process works in that conversation, a request that names the conversation is refused, and a
+request that only extends it starts a new conversation. The messages of a conversation and a request are compared only
+while the conversation is locked.
 
 Sessions of the API are never reset automatically. The reset settings apply only to chats.
 """
@@ -44,11 +44,10 @@ class Conversations:
     async def open_accepted(
         self, person: Person, mark: RequestMark, request: RequestMessages
     ) -> LockedConversation | None:
-        """Lock the conversation in which this request was accepted before, and find out how far it came.
-        Return None if the request is new, or must be handled as a new one.
-
-        The request is unfinished because the process died, the client left or the model failed. With an
-        `Idempotency-Key` it may also be finished; then its answer is sent again.
+        """Lock the conversation in which an earlier copy of this request was accepted, and resume the request.
+        Return None if the request is new or must be handled as a new one.
+        The earlier copy is unfinished because the process died, the client disconnected or the model failed. If it has
+        an `Idempotency-Key`, it may also be finished. In that case its answer is sent again.
         """
         known = self._journal.find(mark.mark)
         if known is None:
@@ -108,7 +107,7 @@ class Conversations:
         )
 
     async def accept(self, locked: LockedConversation, mark: RequestMark) -> LockedConversation:
-        """Enter the request in the journal. Call this before its message is stored."""
+        """Write the request to the journal. Call this before its message is stored. Return `locked` with the mark."""
         request = AcceptedRequest(
             locked.person.name,
             locked.conversation_id,
@@ -121,7 +120,7 @@ class Conversations:
         return locked._replace(mark=mark.mark)
 
     def finish(self, locked: LockedConversation) -> None:
-        """Note in memory that the answer is being sent."""
+        """Mark the request as finished, in memory only. `write_finished` writes it to the journal."""
         if locked.mark is not None:
             self._journal.finish(locked.mark)
 
@@ -132,8 +131,8 @@ class Conversations:
             )
 
     def tidy_after_crash(self, db: SessionDB) -> None:
-        """Remove what the requests of a killed process left behind: sessions without messages, and
-        conversations that were not to be stored."""
+        """Remove the leftovers of the requests of a killed process: sessions without messages, and temporary
+        conversations (`store: false`)."""
         self._journal.load()
         for mark, request in self._journal.list_open():
             try:
@@ -148,16 +147,15 @@ class Conversations:
                 log.warning("session %s could not be tidied: %s", request.session_id, problem)
 
     async def open(self, person: Person, name: str | None, request: RequestMessages) -> LockedConversation:
-        """Lock the conversation `name`. If `name` is None, lock the one that the messages extend."""
+        """Lock the conversation `name`. If `name` is None, lock the conversation that the request extends, or a new
+        one."""
         if name is None:
             return await self.open_extended(person, request)
         return await self.open_named(person, name, request)
 
     async def open_named(self, person: Person, name: str, request: RequestMessages) -> LockedConversation:
-        """Lock the session that `name` means: see `session_names`. Create it if it does not exist.
-
-        Only the last message of the request is new. The messages before it are stored only if the session is
-        empty.
+        """Lock the session that `name` refers to (see `session_names`). Create it if it does not exist.
+        Only the last message of the request is new. The messages before it are stored only if the session is empty.
         """
         store = self._locks.get_store(person)
         named = await self._locks.run_in_thread(person, find_or_make_session, store, name)
@@ -202,10 +200,8 @@ class Conversations:
         is_temporary: bool = False,
     ) -> LockedConversation:
         """Lock a conversation in which `request` follows the answer to the message `message_id`.
-
-        This is the conversation of the message if the answer is the last one there and nobody else works in
-        it. Otherwise it is a new branch that ends with the answer. With `is_temporary`, it is always a new
-        branch.
+        If the answer is the last one of its conversation and nobody else works there, this is that conversation.
+        Otherwise, and always with `is_temporary`, it is a new branch that ends with the answer.
         """
         store = self._locks.get_store(person)
         answered = await self._locks.run_in_thread(person, find_answer, store, session_id, message_id)
@@ -344,8 +340,8 @@ class AnsweredMessage(NamedTuple):
 
     @property
     def end(self) -> tuple[str, int]:
-        """Return the session and the id of the last message of the answer. This need not be the last row,
-        because a summary may follow."""
+        """The session id and the message id of the end of the answer. This need not be the last row, because a summary
+        may follow."""
         last = [row for row in self.rows if row["role"] in ("assistant", "tool")][-1]
         return last["session_id"], last["id"]
 
@@ -368,8 +364,8 @@ def _matches(rows: Sequence[dict[str, Any]], messages: Sequence[ChatMessage]) ->
 
 
 def _mark_repeated(locked: LockedConversation, rows: Sequence[dict[str, Any]]) -> LockedConversation:
-    """Record in `locked` that the new message is already stored without an answer. It is then answered, but
-    not stored again."""
+    """Return `locked` with the note that the new message is already stored and has no answer. The message is then
+    answered, but not stored again."""
     message_ids = [row["id"] for row in rows if row["role"] == "user"]
     return locked._replace(content=None, repeated_message_id=message_ids[-1])
 

@@ -1,9 +1,9 @@
 """An index that finds a conversation by the history that a client sends. It survives a restart.
 
-The index maps each conversation to a mark: a keyed hash of the messages that its client knows. The hash uses
-the client's key, so a mark reveals nothing. The index is only a hint: the stored messages are always compared
-with the request. If a mark is wrong or missing, the request only starts a new session. The index is not part
-of the routing table, because each row of that table is a chat, which is mirrored and can be reset.
+The index maps each conversation to a mark: a keyed hash of the messages that its client has. The hash uses the client's
+key, so a mark reveals nothing. The index is only a hint. The stored messages are always compared with the request. If a
+mark is wrong or missing, the request starts a new session. The index is not part of the routing table, because each row
+of that table is a chat, which has an entry in `sessions.json` and can be reset.
 """
 
 from __future__ import annotations

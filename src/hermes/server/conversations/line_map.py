@@ -1,4 +1,4 @@
-"""A map in memory whose changes are appended to a file. It survives the death of the process."""
+"""A map in memory whose changes are appended to a file, so that it survives the end of the process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OnChange = Callable[[str, Any, Any], None]
 
 
 class LineMap:
-    """The map and its file. Not thread-safe: its owner has a lock.
+    """The map and its file. It is not thread-safe; its owner must use a lock.
 
     The file has one line per change, `[key, value]`. For each key, the last line is valid; null removes the
     key. The file is rewritten when most of its lines are obsolete. A write is not synced, so a power cut can
@@ -29,7 +29,7 @@ class LineMap:
     def __init__(self, file: Path, most: int, on_change: OnChange) -> None:
         self._file, self._most, self._on_change = file, most, on_change
         self.entries: OrderedDict[str, Any] = OrderedDict()
-        """The values, the one that was changed first at the front. It is removed first when the map is full."""
+        """The values, in the order of their last change. When the map is full, the first one is removed."""
         self._lines = 0
 
     def load(self) -> None:
@@ -49,7 +49,7 @@ class LineMap:
         self._tidy()
 
     def put(self, key: str, value: Any) -> None:
-        """Set a value. None removes the key. A failed write only loses the change at the next start."""
+        """Set a value. None removes the key. If the write to the file fails, the change is lost at the next start."""
         if self.entries.get(key) == value:
             return
         self._set(key, value)

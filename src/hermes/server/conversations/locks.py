@@ -1,8 +1,6 @@
-"""Locks on conversations. While a request is handled, it locks its conversation, so that nobody else writes
-there.
-
-The lock is the lease of the conversation. In the store, each request is a separate lease holder. When the
-lock is released, the history index is updated.
+"""Locks on conversations. A request locks its conversation while it is handled, so that nobody else writes to it.
+The lock is the lease of the conversation. Each request is a separate lease holder. When the lock is released, the
+history index is updated.
 """
 
 from __future__ import annotations
@@ -64,8 +62,8 @@ class LockedConversation(NamedTuple):
 
     @property
     def current(self) -> str:
-        """Return the first session of the conversation. If the conversation was deleted while it was locked,
-        return the session that replaces it."""
+        """The first session of the conversation. If the conversation was deleted while it was locked, the session that
+        replaces it."""
         return self.conversation.replaced_by or self.conversation_id
 
 
@@ -122,8 +120,8 @@ class ConversationLocks:
         return LockedConversation(person, conversation, root, request.new.content)
 
     async def view(self, person: Person, session_id: str) -> Conversation[ScopedStore]:
-        """Return the conversation of a session for reading. If this person has it locked, return that object.
-        Otherwise return a new object without a lease."""
+        """Return the conversation of a session for reading. If a request of this person has locked the conversation,
+        return its object. Otherwise return a new object without a lease."""
         working = self._working.get(await self._find_root(person, session_id))
         if working is not None and working.store.principal == person.principal:
             return working
@@ -171,8 +169,8 @@ class ConversationLocks:
         except errors.StoreError as problem:
             if locked.is_temporary:
                 log.error("a conversation with `store: false` could not be moved to the trash: %s", problem)
-            # For other conversations nothing is logged. Without an index entry, the only consequence is that
-            # the conversation is not found by its history.
+            # For other conversations nothing is logged. Without an index entry, the conversation is only not found by
+            # its history.
         finally:
             await locked.conversation.leave()
             del self._working[locked.conversation_id]

@@ -1,11 +1,11 @@
 """The journal of accepted requests. With it, a client can repeat a request after a crash of the server.
 
-A request is entered before its message is stored, under a mark: a keyed hash of its `Idempotency-Key`, or of
-its messages if it has no such key. The stored message carries the same mark, so the journal holds no text and
-is only a hint: the store decides how far the request came.
+A request is written to the journal before its message is stored. It is identified by a mark: a keyed hash of its
+`Idempotency-Key`, or of its messages if it has no such key. The message is stored with the same mark. Therefore the
+journal needs no text, and the stored messages show how far the request was processed.
 
-A request without an `Idempotency-Key` is removed when its answer is sent, because the same messages then begin
-a new conversation. A request with a key is kept for a day.
+A request without an `Idempotency-Key` is removed when its answer is sent. If the client sends the same messages again,
+they begin a new conversation. A request with a key is kept for a day.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RequestJournal:
         self._requests = LineMap(file, most, self._note)
         self._lock = threading.Lock()
         self._done: set[str] = set()
-        """Marks that `finish` has yet to write."""
+        """Marks of finished requests that `write_finished` has not written yet."""
 
     def load(self) -> None:
         with self._lock:
@@ -90,11 +90,11 @@ class RequestJournal:
                 self._requests.put(next(iter(others)), None)
 
     def finish(self, mark: str) -> None:
-        """Note that the answer is being sent. This changes only the memory; `write_finished` writes it."""
+        """Mark the request as finished, in memory only. `write_finished` writes it to the file."""
         self._done.add(mark)
 
     def write_finished(self, mark: str, session_id: str) -> None:
-        """Write that the answer in this session was sent, unless the request was accepted again since."""
+        """Write to the file that the request is finished, unless it was accepted again in another session."""
         with self._lock:
             request = _read(self._requests.entries.get(mark))
             if request is not None and request.session_id == session_id and mark in self._done:
@@ -120,7 +120,7 @@ class RequestJournal:
 
 
 def _read(entry: Sequence[Any] | None) -> AcceptedRequest | None:
-    """Return the entry of the file. Return None if it is missing or another version wrote it."""
+    """Parse an entry of the file. Return None if it is missing or in the format of another version."""
     if not isinstance(entry, list) or len(entry) != len(AcceptedRequest._fields):
         return None
     return AcceptedRequest._make(entry)

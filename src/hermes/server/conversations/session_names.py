@@ -1,10 +1,10 @@
-"""The session that a client means by the header `X-Hermes-Session-Id`.
+"""Finds the session that a client names in the header `X-Hermes-Session-Id`.
 
-Tried in this order: an id, a name that the client chose, a title, the beginning of an id. If nothing matches,
-a new session gets the name. Only sessions of the same person are found.
+The value is compared, in this order, with ids, with names that clients chose, with titles, and with the beginnings of
+ids. If nothing matches, a new session with this name is created. Only sessions of the same person are found.
 
-A client chooses any name, so the beginning of a name means nothing: `user1` must not find `user10`. The
-beginning of an id counts only if it cannot be a chosen name by accident.
+A client may choose any name. Therefore the beginning of a name does not match: `user1` must not find `user10`. The
+beginning of an id matches only if it is so specific that it cannot be a chosen name by accident.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from hermes.db.scoped_store import ScopedStore, make_own_id
 from hermes.server.api_errors import Refused, bad_request
 
 MOST_NAMESAKES = 1000
-"""If a session in the trash has the requested name, a number is added to the name. The number stays below
-this limit."""
+"""If a session in the trash has the requested name, a number below this limit is added to the name of the new
+session."""
 MOST_CANDIDATES = 20
 MOST_OPEN = 6
-"""The maximum number of characters that the beginning of the id of a named session leaves out. At least six
-digits of its hash are then given."""
+"""How many characters at the end of the id of a named session may be left out. The rest still contains at least six
+digits of the hash in the id."""
 _ID_BEGINNING = re.compile(r"\d{8}_\d{1,6}(?:_[0-9a-f]{0,8})?")
 """The beginning of a generated id: the date and at least one digit of the time."""
 
@@ -35,7 +35,7 @@ class NamedSession(NamedTuple):
 
 
 def find_or_make_session(store: ScopedStore, name: str) -> NamedSession:
-    """Return the session that `name` means. Create it if there is none.
+    """Return the session that `name` refers to. Create it if there is none.
 
     Raise a 400 error if the name is the beginning of several ids, or if a new session cannot have the name.
     """

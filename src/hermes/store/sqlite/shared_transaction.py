@@ -1,13 +1,15 @@
-"""A transaction that several calls of one thread share: see `Engine.run_together`.
+"""A transaction that several store calls of one thread share. See `Engine.run_together`.
 
-The transaction begins with the first write and ends after the last call. It ends earlier if a call reads after it has
-written, because a read uses a connection of its own and does not see uncommitted writes. Each write is a savepoint, so
-that an error in it undoes only this write.
+The transaction begins with the first write and is committed after the last call. It is committed earlier if a call
+reads after it has written, because a read uses another connection, which does not see uncommitted writes. Each write
+runs in a savepoint, so that an error in a write undoes only this write.
 
-A shared transaction does not deal with trouble. If SQLite reports an error of the file, or the commit fails, the calls
-that had written run again by themselves. Repairs, the spool and the retries of `Transactions` then apply to them.
+A shared transaction does not repair, spool or retry. If SQLite reports an error other than a constraint error, or if
+the commit fails, the transaction is rolled back. The engine then runs the affected calls again, without a shared
+transaction. The repairs, the spool and the retries of the engine apply to them.
 
-Only threads without signal handlers may share a transaction: no exception can come between two steps.
+A shared transaction must not run in the main thread. A signal handler could raise an exception there between two
+steps.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ T = TypeVar("T")
 
 
 class SharedCommitFailed(BaseException):
-    """The transaction was rolled back. Not an `Exception`, so that the interrupted call cannot handle it."""
+    """The shared transaction was rolled back. This is not an `Exception`, so that the interrupted call does not catch
+    it."""
 
     def __init__(self, problem: Exception) -> None:
         super().__init__(str(problem))
@@ -45,15 +48,17 @@ class SharedTransaction:
         """The number of writes in the open transaction."""
         self._writes_before_call = 0
         self._is_partly_committed = False
-        """Whether a part of the current call is committed."""
+        """Whether some writes of the current call are already committed."""
         self._outcomes: list[Outcome] = []
         self._settled = 0
         """The number of outcomes that do not depend on the open transaction."""
         self._refusal: errors.HermesError | None = None
-        """Why no transaction could begin. The following writes fail at once, and do not wait as long again."""
+        """The error with which the transaction could not begin. The following writes fail with it at once, so that they
+        do not wait for the lock again."""
 
     def run(self, calls: Sequence[Callable[[], Any]]) -> list[Outcome]:
-        """Run the calls and return their outcomes. If a commit fails, return the outcomes of the calls before it."""
+        """Run the calls and return their outcomes, in order. If a commit fails, return fewer outcomes: those of the
+        first calls, which do not depend on the failed commit."""
         shared, thread = self._transactions.shared, get_ident()
         shared[thread] = self
         try:

@@ -1,9 +1,10 @@
 """The Matrix adapter: rooms, private chats and threads, encrypted or not, through matrix-nio.
 
-Devices of other people are trusted on first use, because a gateway cannot verify devices interactively. The
-identity of a sender is the one that the homeserver asserts. In a group the adapter handles only messages that
-are addressed to the bot: by name, as a reply to the bot, in a thread that the bot takes part in, or as a
-command. With `respond: all` it handles every message.
+Devices of other people are trusted without verification, because a gateway cannot verify devices interactively. The
+adapter relies on the homeserver for the identity of a sender.
+
+In a group the adapter handles only messages for the bot. These are messages that mention the bot, replies to the bot,
+messages in a thread in which the bot has written, and commands. With `respond: all` it handles every message.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ log = get_logger(__name__)
 _TYPING_MS = 15_000
 _LONGEST_QUOTE = 4000
 _BRIEF = 0.2
-"""Seconds in which the messages of a sync are usually accepted."""
+"""How long to wait for the messages of a sync to be accepted before the next sync, in seconds."""
 _MOST_AHEAD, _PATIENCE = 20, 60.0
-"""If more syncs than this are not accepted, the next sync waits up to this many seconds."""
+"""If more than `_MOST_AHEAD` syncs have messages that are not accepted yet, the next sync waits up to `_PATIENCE`
+seconds."""
 _KNOWN = ("accepted", "duplicate", "answered")
-"""Receipt states that show that the sender is authorised."""
+"""Receipt states that show that the sender has access."""
 
 
 class _ReferredMessage(NamedTuple):
@@ -69,8 +71,8 @@ class Matrix:
         """The client from login until the client is closed."""
         self._state = State("")
         self._elsewhere: dict[str, str] = {}
-        """Threads in which the bot is known not to take part: the id of the first message, and the room id.
-        If the bot sends a message to a thread, it takes part in it from then on."""
+        """Threads in which the bot has not written: the id of the first message to the room id. If the bot writes in
+        such a thread later, `State.threads` contains it."""
         self._sending: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def measure(self, text: str) -> int:
@@ -79,8 +81,7 @@ class Matrix:
     # --- receiving -------------------------------------------------------------------------------
 
     async def run(self, receive: Receive, ready: Callable[[], None]) -> None:
-        """Run as the `Adapter` protocol specifies. After cancellation nothing is received, but messages can
-        still be sent."""
+        """Run as the `Adapter` protocol specifies. After a cancellation, messages can still be sent."""
         await self.close()
         self._open = client = await sign_in(read_account_settings(self._settings), self._state_files)
         try:
@@ -117,8 +118,8 @@ class Matrix:
             await queues.close()
 
     async def _save_state(self, unsaved: deque[tuple[int, SyncResult]], oldest: int | None) -> None:
-        """Save the position of the last sync before `oldest`. The gateway has accepted all messages of that
-        sync and of those before it, so they are durable."""
+        """Save the position of the last sync of which all messages are accepted. `oldest` is the number of the oldest
+        sync with a message that is not accepted yet, or None. Remove the saved syncs from `unsaved`."""
         since = self._state.since
         changed = False
         while unsaved and (oldest is None or unsaved[0][0] < oldest):
@@ -133,7 +134,8 @@ class Matrix:
     def _hand_in(
         self, number: int, result: SyncResult, rooms: Rooms, receive: Receive, queues: ChatQueues
     ) -> None:
-        """Queue the content of a sync: in order within each room, so that a slow room delays no other."""
+        """Add the content of a sync to the queues of its rooms. Each room has its own queue, so that a slow room does
+        not delay the others."""
 
         async def forget(room_id: str) -> None:
             rooms.forget(room_id)
@@ -313,8 +315,8 @@ class Matrix:
         return str(answer.event_id)
 
     def _allow_renewal(self, error: AdapterError) -> AdapterError:
-        """Return `Unreachable` if the login was lost and the password can renew it. Otherwise return the
-        error itself."""
+        """Return the error to raise. If the login was lost and can be renewed with the password, this is `Unreachable`,
+        which causes a retry. Otherwise it is `error`."""
         signs_in_again = isinstance(error, SignedOut) and not self._settings.more.get("access_token")
         return Unreachable(str(error)) if signs_in_again else error
 
@@ -325,10 +327,8 @@ class Matrix:
 
 
 def _begin_new_session(client: AsyncClient, room_id: str) -> None:
-    """Start a new encryption session after a failed send.
-
-    After a failure it is unknown which devices have the key, but nio assumes that all devices have it or will
-    get it.
+    """Make nio start a new encryption session for the room. Called after a failed send.
+    After a failure it is unknown which devices have received the key of the old session, but nio assumes that all have.
     """
     if client.olm:
         client.sharing_session.pop(room_id, None)

@@ -1,4 +1,4 @@
-"""The Matrix declaration: its settings, the setup questions, and its differences from other platforms.
+"""The declaration of the Matrix platform: its settings, setup questions and properties.
 
 This module imports no SDK.
 """

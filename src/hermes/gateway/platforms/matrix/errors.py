@@ -1,7 +1,7 @@
 """Translates homeserver errors to adapter errors.
 
-Every send carries a transaction id, so a repeated send is not shown twice. Therefore a send with an unknown
-result can be repeated, and it raises `Unreachable`, just like a send that certainly failed.
+Every send carries a transaction id, so that a repeated send is not shown twice. Therefore a send with an unknown result
+can be repeated. It raises `Unreachable`, like a send that certainly failed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ class SignedOut(Misconfigured):
     def __init__(self, message: str, soft: bool) -> None:
         super().__init__(message)
         self.soft = soft
-        """Whether the server still knows the device, so that it only has to sign in again."""
+        """Whether the server still knows the device. If so, the device can sign in again and keep its keys."""
 
 
 async def call_server(call: Awaitable[Any], doing: str, *, within: float = _PATIENCE) -> Any:
-    """Await a request and return the response. Raise an `AdapterError` on any failure."""
+    """Await a request and return the response. Raise an `AdapterError` on any failure. `doing` describes the request in
+    the error message. `within` is the timeout in seconds."""
     try:
         async with asyncio.timeout(within):
             answer = await call

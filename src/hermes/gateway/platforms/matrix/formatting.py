@@ -1,7 +1,7 @@
 """Formats answers as Matrix events: HTML and plain text, threads, replies and edits.
 
-An event may have 65,536 bytes. Non-ASCII characters are escaped, encryption then adds a third, and an edit
-contains its text twice. If the HTML does not fit, it is omitted.
+An event may have at most 65,536 bytes. JSON escapes non-ASCII characters, encryption adds a third, and an edit contains
+its text twice. If the HTML does not fit, it is omitted.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hermes.rendering_check import has_same_text, iterate_visible_texts, keep_in
 LONGEST = 12_000
 """Maximum length of a message, in units of `measure`."""
 _LARGEST = 45_000
-"""Maximum bytes of an event's content before encryption: three quarters of the space that the server's own
-fields leave."""
+"""Maximum size of an event's content before encryption, in bytes. Encrypted content and the fields that the server adds
+must fit into the limit."""
 
 
 class _Parser(MarkdownIt):
@@ -64,7 +64,8 @@ def _add_code_info(tokens: Sequence[Token]) -> Iterator[Token]:
 def make_message(
     text: str, *, silent: bool = False, relation: dict[str, Any] | None = None, mentions: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Build the content of a message. Only the users in `mentions` are notified that they are mentioned."""
+    """Build the content of a message. `mentions` are the users who are notified, and `relation` is that of
+    `make_relation`. A `silent` message is a notice."""
     content = _format_body(text, "m.notice" if silent else "m.text")
     content["m.mentions"] = {"user_ids": list(mentions)} if mentions else {}
     if relation:
@@ -85,9 +86,8 @@ def make_edit(message_id: str, text: str) -> dict[str, Any]:
 
 
 def make_relation(thread: str | None, reply_to: str | None, latest: str | None) -> dict[str, Any] | None:
-    """Return the relation of a message to its thread or to the message that it answers.
-
-    In a thread, the relation also names the previous message, for clients that do not support threads.
+    """Return the relation of a message to its thread or to the message that it answers (`reply_to`), or None.
+    In a thread, the relation also names the `latest` message, for clients that do not support threads.
     """
     if thread is None:
         return {"m.in_reply_to": {"event_id": reply_to}} if reply_to else None

@@ -1,7 +1,7 @@
 """Login with a configured token, a stored token, or the password.
 
-The same device is used as long as the server knows it, because messages to the bot are encrypted for the keys
-of that device.
+The adapter uses the same device as long as the server knows it, because other people encrypt their messages for the
+keys of that device.
 """
 
 from __future__ import annotations
@@ -62,10 +62,8 @@ def read_account_settings(settings: PlatformSettings) -> AccountSettings:
 
 
 class Client(AsyncClient):  # type: ignore[misc]  # nio publishes no types
-    """A client that follows no redirects, so that token, password and messages go only to the configured
-    homeserver.
-
-    Only file downloads may be redirected. In that case aiohttp does not send the token to the other host.
+    """A client that follows no redirects, so that token, password and messages go only to the configured homeserver.
+    Only downloads of files may be redirected. aiohttp does not send the token to the other host.
     """
 
     async def _send_once(

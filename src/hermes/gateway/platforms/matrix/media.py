@@ -1,5 +1,4 @@
-"""Files in messages. They are offered to the gateway, downloaded on demand, and decrypted. Long answers are
-uploaded."""
+"""Files of messages: offers them to the gateway, downloads and decrypts them on demand, and uploads long answers."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ async def fetch_file(client: AsyncClient, file: File) -> bytes:
 
 
 async def upload_file(client: AsyncClient, name: str, content: bytes, *, encrypt: bool) -> dict[str, Any]:
-    """Upload a text file. Return the content of the message that shows it."""
+    """Upload a text file. Return the content of a message with the file."""
     keys: dict[str, Any] = {}
 
     async def upload() -> Any:
@@ -60,8 +59,8 @@ async def upload_file(client: AsyncClient, name: str, content: bytes, *, encrypt
 
 
 async def _download(client: AsyncClient, file: File) -> bytes:
-    """Download a file. Raise `Undeliverable` if the file is much larger than announced, because the gateway
-    checked only the announced size."""
+    """Download a file. Raise `Undeliverable` if the file is much larger than announced, because the gateway has checked
+    only the announced size."""
     where = _URI.fullmatch(file.uri)
     if not where:
         raise Undeliverable("matrix: a file has no address")

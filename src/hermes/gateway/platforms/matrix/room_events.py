@@ -1,4 +1,4 @@
-"""Parses Matrix messages: text, thread, reply, mentions and file. Pure functions over untrusted input."""
+"""Parses Matrix messages: text, thread, reply, mentions and file. The input is not trusted."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class RoomText(NamedTuple):
 
 
 def read_content(content: Mapping[str, Any]) -> RoomText | None:
-    """Parse the content of a message. Return None if it is neither text nor a file. For notices, return None
-    too, because bots send them."""
+    """Parse the content of a message. Return None if it is neither text nor a file, or if it is a notice. Notices are
+    sent by bots."""
     related = _get_dict(content, "m.relates_to")
     edits = _get_text(related, "event_id") if related.get("rel_type") == "m.replace" else None
     if edits:
@@ -59,7 +59,8 @@ def read_content(content: Mapping[str, Any]) -> RoomText | None:
 
 
 def find_thread(content: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return the thread of a message and the message that it answers. These fields are never encrypted."""
+    """Return the ids of the thread of a message and of the message that it answers. These fields are never
+    encrypted."""
     return _find_thread(_get_dict(content, "m.relates_to"))
 
 
@@ -89,8 +90,8 @@ def strip_address(text: str, user_id: str, names: Iterable[str]) -> str:
 
 
 def _strip_quote(body: str) -> tuple[str | None, str]:
-    """Return the quote that older clients insert before a reply, and the reply. The quote is None if there is
-    none. A quote that the person typed stays in the reply."""
+    """Return two texts: the quote that older clients insert before a reply, or None, and the reply without it. A quote
+    that the person typed stays in the reply."""
     if not _QUOTED_BY.match(body.removeprefix("> ")) or not body.startswith("> "):
         return None, body
     lines = body.split("\n")

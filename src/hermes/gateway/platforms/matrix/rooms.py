@@ -1,8 +1,8 @@
 """The rooms of the account: private chats, the bot's names in rooms, and invitations.
 
-A private chat is a room with exactly one other person. It must always be the same person, because the
-conversation belongs to that person. If a third person was invited, or if the other person was replaced, a
-direct room counts as a group.
+A private chat is a room with exactly one other person. It must always be the same person, because the conversation
+belongs to that person. If a third person is invited, or if another person takes the place of the first one, the room
+counts as a group.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = get_logger(__name__)
 
 _SHORTEST_NAME = 3
 _JOINING = 30.0
-"""Timeout of a join in seconds. Joins on remote servers can be slow; a failed join is repeated later."""
+"""Timeout of a join, in seconds. A join on a remote server can be slow. A failed join is repeated later."""
 
 
 class Rooms:
@@ -57,11 +57,10 @@ class Rooms:
         return [name] if name and len(name) >= _SHORTEST_NAME else []
 
     async def accept_invitations(self, invitations: dict[str, InviteInfo]) -> None:
-        """Join the rooms that the bot may join. Store the other invitations until their senders are known.
-
-        Anyone may invite the bot to a private chat, because an unknown person sends the pairing code there.
-        The gateway answers no other messages of unknown people. Only known people may invite the bot to a
-        group, so that strangers cannot add it to many rooms.
+        """Join the rooms that the bot may join. Store the other invitations until their senders have access.
+        Anyone may invite the bot to a private chat, because a new person sends the pairing code there. The gateway
+        answers no other messages of people without access. Only people with access may invite the bot to a group, so
+        that strangers cannot add it to many rooms.
         """
         for room_id, info in invitations.items():
             ours = next(
@@ -86,8 +85,8 @@ class Rooms:
                 )
 
     async def accept_invitations_of(self, person: str | None = None) -> None:
-        """Join the rooms to which `person` invited the bot. If `person` is None, join those of all known
-        inviters."""
+        """Join the rooms to which `person` invited the bot. If `person` is None, accept the invitations of all people
+        whom the settings allow."""
         for room_id, inviter in list(self._state.invitations.items()):
             if inviter == person or (person is None and self._is_known(inviter)):
                 await self._join(room_id)
@@ -107,15 +106,15 @@ class Rooms:
             log.warning("%s", error)
             self._state.invitations.pop(room_id, None)
         except AdapterError as error:
-            # The room's own server is unreachable. That must not stop the other rooms.
+            # The server of the room cannot be reached. The other rooms must not wait for it.
             log.warning("%s", error)
         else:
             self._state.invitations.pop(room_id, None)
 
 
 def is_beginning(event: object, user_id: str) -> bool:
-    """Return whether the event is the bot's invitation to the room, or its join without an invitation.
-    Messages before this event are not for the bot."""
+    """Return whether the event is the bot's invitation to a room, or its join without an invitation. Messages before
+    such an event are not for the bot."""
     if not isinstance(event, RoomMemberEvent) or event.state_key != user_id:
         return False
     return event.membership == "invite" or (

@@ -1,8 +1,8 @@
 """The persistent state of the adapter, in its own folder: the login and the sync position.
 
-`login.json` holds the device and its access token, `keys.db` the end-to-end encryption keys (written by nio),
-and `state.json` everything that a sync changes. `state.json` is one file so that it changes atomically.
-Therefore each message is either not yet received, accepted by the gateway, or waiting for its key.
+`login.json` holds the device and its access token. `keys.db` holds the keys of end-to-end encryption; nio writes it.
+`state.json` holds everything that a sync changes. It is one file, so that all of it changes atomically. Therefore each
+message is either not yet received, accepted by the gateway, or waiting for its key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEYS = "keys.db"
 MOST_WAITING = 500
 """Maximum number of messages that wait for a key. The oldest is dropped first."""
 MOST_THREADS = 2000
-"""Maximum number of remembered threads that the bot takes part in."""
+"""Maximum number of remembered threads in which the bot has written."""
 
 
 class Login(NamedTuple):
@@ -38,7 +38,7 @@ class State:
     def __init__(self, user_id: str) -> None:
         self.user_id = user_id
         self.since: str | None = None
-        """The gateway has accepted all messages before this sync position. None before the first sync."""
+        """The sync position. The gateway has accepted all messages before it. None before the first sync."""
         self.direct: dict[str, str] = {}
         """The other person of each private chat: room id to user id."""
         self.invitations: dict[str, str] = {}
@@ -46,14 +46,14 @@ class State:
         self.waiting: dict[str, dict[str, Any]] = {}
         """Messages whose key is missing: event id to encrypted event."""
         self.threads: dict[str, str] = {}
-        """Threads that the bot takes part in: id of the first message to room id."""
+        """Threads in which the bot has written: id of the first message to room id."""
 
     def wait_for_key(self, event_id: str, event: dict[str, Any]) -> None:
         self.waiting[event_id] = event
         forget_oldest(self.waiting, MOST_WAITING)
 
     def add_thread(self, room_id: str, thread: str) -> None:
-        """Record that the bot takes part in a thread."""
+        """Record that the bot has written in a thread."""
         self.threads[thread] = room_id
         forget_oldest(self.threads, MOST_THREADS)
 
@@ -64,12 +64,13 @@ class StateFiles:
         self._keeping = asyncio.Lock()
 
     def prepare(self) -> Path:
-        """Return the folder. The key file is created with private permissions before nio opens it."""
+        """Create the folder and an empty key file with private permissions, before nio opens the file. Return the
+        folder."""
         home.make_private_folder(self._folder)
         home.tighten(str(self._folder), home.PRIVATE_FOLDER)
         keys = self._folder / KEYS
         if not keys.exists():
-            # A device without its keys is useless, because others would still encrypt for the old keys.
+            # Without its keys, the device is useless: other people would still encrypt for the lost keys.
             (self._folder / "login.json").unlink(missing_ok=True)
             atomic_files.replace_file(keys, b"")
         return self._folder
@@ -112,7 +113,7 @@ class StateFiles:
         except FileNotFoundError:
             return {}
         except msgspec.DecodeError as error:
-            # A new start would skip the messages sent in the meantime. A person has to decide that.
+            # With an empty state, messages sent in the meantime would be skipped. The operator must decide.
             raise Misconfigured(f"matrix: cannot read {self._folder / name}: {error}") from error
         return data if isinstance(data, dict) else {}
 

@@ -1,8 +1,8 @@
 """The sync loop, and the maintenance of encryption keys between two syncs.
 
-The sync position is stored by the adapter, not by the library, and only after the gateway has accepted all
-messages of the sync. After a long absence the server omits messages from the sync; they are then fetched. A
-message whose key is missing waits for the key.
+The adapter stores the sync position, not the library, and only after the gateway has accepted all messages of the
+sync. After a long absence, the server omits messages from the sync. The reader then fetches them. A message whose key
+is missing waits for the key.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _AT_ONCE = 20
 """Maximum events of a room in one sync. Further events are fetched in pages."""
 _PAGE = 100
 _MOST_PAGES = 50
-"""Maximum number of pages of missed messages per room. This makes five thousand events."""
+"""Maximum number of pages of missed messages per room. With 100 events per page, this is 5,000 events."""
 
 
 class SyncResult(NamedTuple):
@@ -60,9 +60,9 @@ class SyncReader:
         self._state = state
         self._began = False
         self._since = state.since
-        """The position of the next sync. It is ahead of the stored one while messages are not accepted yet."""
+        """The position of the next sync. While messages are not accepted yet, it is ahead of the stored position."""
         self._taken: set[str] = set()
-        """The ids of decrypted events that were returned and may not be accepted yet."""
+        """The ids of waiting events that `read_next` has already returned. They may not be accepted yet."""
 
     async def read_next(self) -> SyncResult:
         since, begins = self._since, not self._began
@@ -79,7 +79,7 @@ class SyncReader:
         self._began = True
         await self._maintain_keys(response)
         messages, decrypted = self._take_decrypted()
-        if since:  # without a position there are only older messages
+        if since:  # the first sync without a position contains only old messages
             for room_id, info in response.rooms.join.items():
                 messages += await self._collect_messages(room_id, info, since)
         rooms, self._since = response.rooms, response.next_batch
@@ -183,8 +183,8 @@ class SyncReader:
 
 
 def _is_message(event: object) -> bool:
-    """Return whether the event is a message. Messages that nio marks as bad are included, because
-    `read_content` ignores unknown fields."""
+    """Return whether the event is a message. This includes messages that nio marks as bad, because `read_content` can
+    still read them."""
     return (
         isinstance(event, RoomMessage | BadEvent)
         and event.source.get("type") == "m.room.message"

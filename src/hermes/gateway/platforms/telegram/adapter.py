@@ -1,7 +1,8 @@
 """The Telegram adapter, built on the `Bot` class of python-telegram-bot.
 
-The library's own polling acknowledges messages before they are processed, so the adapter polls without it.
-Advancing the offset acknowledges a message. The adapter does this only after the message is durable.
+The adapter does not use the polling of the library, which acknowledges messages before they are processed. Telegram
+regards all updates before the requested offset as acknowledged. The adapter advances the offset past a message only
+after the message is durable.
 """
 
 from __future__ import annotations
@@ -131,8 +132,8 @@ class Telegram:
     # Receiving
 
     async def run(self, receive: Receive, ready: Callable[[], None]) -> None:
-        """Run as the `Adapter` protocol specifies. If `receive` raises, the error is passed on unchanged and
-        the message is not acknowledged."""
+        """Run as the `Adapter` protocol specifies. An error of `receive` is raised unchanged, and the message is not
+        acknowledged."""
         with _translate_errors("connect", repeatable=True):
             me = await self._bot.get_me()
         reader = UpdateReader(me, self._fetch, everything=self._everything)
@@ -164,8 +165,7 @@ class Telegram:
         if receipt.state not in ("answered", "duplicate"):
             return  # authorised people can still press the buttons
         chat, message = event.source.chat_id, _parse_number(event.source.message_id)
-        # The buttons of a question from an earlier process are removed only here. Failures of both calls are
-        # ignored.
+        # Nothing else removes the buttons of a question that an earlier process asked. Both calls may fail.
         with suppress(AdapterError), _translate_errors("confirm a pressed button", repeatable=True):
             await self._bot.answer_callback_query(pressed.id)
         with suppress(AdapterError), _translate_errors("remove the buttons", repeatable=True):
@@ -307,9 +307,8 @@ class Telegram:
         await self._request.shutdown()
 
     async def _write_formatted(self, to: Source, text: str, write: Callable[..., Awaitable[Done]]) -> Done:
-        """Write the text as HTML, or as plain text if the HTML is refused or too long.
-
-        `write` is a method of the bot. If the chat has moved to a new id, the text is written to the new id.
+        """Write the text as HTML, or as plain text if the HTML is refused or too long. Return the result of `write`.
+        `write` is a method of the bot that sends or edits a message. If the chat has a new id, the new id is used.
         """
         mode: ParseMode | None = ParseMode.HTML
         formatted = render_html(text)
@@ -338,7 +337,7 @@ class Telegram:
             return await call(self._moved[to.chat_id])
 
     def _note_move(self, old: str, new: str) -> None:
-        """Remember the new id of a chat, and report it to the gateway. The delivery does not wait for that."""
+        """Remember the new id of a chat, and report it to the gateway in the background."""
         self._moved[old] = new
         if self._receive is not None:
             task = asyncio.create_task(self._report_move(self._receive, old, new))
@@ -348,12 +347,12 @@ class Telegram:
     async def _report_move(self, receive: Receive, old: str, new: str) -> None:
         try:
             await receive(make_move(old, new), ())
-        except Exception as error:  # noqa: BLE001 - reported again by Telegram's own message
-            LOG.warning("a Telegram group became a supergroup, which was not stored: %s", redact(str(error)))
+        except Exception as error:  # noqa: BLE001 - Telegram also reports the new id in a message
+            LOG.warning("the new id of a Telegram group could not be stored: %s", redact(str(error)))
 
 
 def _topic_number(to: Source) -> int | None:
-    """Return the topic id for a send, or None. The General topic is selected by sending no id."""
+    """Return the topic id to send to, or None. A message without a topic id goes to the General topic."""
     return _parse_number(to.thread_id) if to.thread_id and to.thread_id != GENERAL else None
 
 
@@ -364,8 +363,8 @@ def _make_reply(reply_to: str | None) -> ReplyParameters | None:
 
 
 def _make_keyboard(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
-    """Return a keyboard with one button per row. Return None if a choice is too long for callback data;
-    people then type the command."""
+    """Return a keyboard with one button per row. Return None if a choice is too long for a button. People then have
+    to type the command."""
     if not choices or any(len(choice.text.encode()) > LONGEST_CHOICE for choice in choices):
         return None
     return InlineKeyboardMarkup(
@@ -403,9 +402,8 @@ def _translate_webhook_refusal() -> Iterator[None]:
 @contextmanager
 def _translate_errors(doing: str, *, repeatable: bool = False) -> Iterator[None]:
     """Translate Telegram errors to `AdapterError`.
-
-    `repeatable` means that the action is idempotent. Even if the result of such an action is unknown, it can
-    be retried like a failed action.
+    `doing` describes the action in the error message. `repeatable` means that the action is idempotent. If the result
+    of such an action is unknown, it is retried like a failed action.
     """
     try:
         yield
@@ -437,10 +435,9 @@ def _translate_error(error: TelegramError, doing: str, repeatable: bool) -> Adap
 
 
 async def _raise_server_failure(response: httpx.Response) -> None:
-    """Raise `HTTPStatusError` for a 5xx response. The library would keep neither its status nor its headers.
-
-    Such a response counts as not delivered. It comes from Telegram's front end, which could not pass the
-    request on, or from the API server before it has sent the message.
+    """Raise `HTTPStatusError` for a 5xx response, because the library drops the status and the headers.
+    The message counts as not delivered. Such a response comes from Telegram's front end, which could not forward the
+    request, or from the API server before it has sent the message.
     """
     if response.is_server_error:
         raise httpx.HTTPStatusError("server error", request=response.request, response=response)

@@ -1,7 +1,5 @@
-"""Renders Markdown as Telegram HTML: only supported tags, always balanced, everything else escaped.
-
-No text is lost. If rendering would drop something, such as a link title or a surplus table cell, the Markdown
-source is shown instead.
+"""Renders Markdown as Telegram HTML. The output has only supported tags, which are balanced. All other text is escaped.
+No text is lost. If rendering would drop text, such as a surplus table cell, the Markdown source is shown instead.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ class _Mark(NamedTuple):
 
 
 class _Writer:
-    """Renders one text. It tracks open tags, because Telegram does not allow a tag inside a tag of the same
+    """Renders one text. Keeps a list of the open tags, because Telegram does not allow a tag inside a tag of the same
     kind."""
 
     def __init__(self, markdown: str) -> None:

@@ -1,8 +1,8 @@
-"""Received updates of Telegram, and the offset that acknowledges them.
+"""Queues of received Telegram updates, and the offset that acknowledges them.
 
-Telegram acknowledges all updates before an offset at once. The offset therefore stays at the oldest update that
-is not accepted yet. Until it is, a poll returns that update and up to 99 later ones, of which only the new ones
-are queued.
+A poll with an offset acknowledges all updates before the offset. Therefore the offset stays at the oldest update that
+is not accepted yet. Until that update is accepted, each poll returns it again, with up to 99 later ones. Only updates
+that are not queued yet are added to a queue.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from telegram import Update
 from hermes.gateway.platforms.chat_queues import ChatQueues
 
 Accept = Callable[[Sequence[Update]], Awaitable[None]]
-"""Passes one message, or the messages of one album, to the gateway. Returns when they are durable."""
+"""A function that passes one message, or the messages of one album, to the gateway. It returns when they are
+durable."""
 
 
 class UpdateQueues:
@@ -26,12 +27,13 @@ class UpdateQueues:
         self._next = offset
         """The id after the last received update."""
         self._received: set[int] = set()
-        """The ids of received updates from the offset on. Polls return them again."""
+        """The ids of received updates that are not before the offset. Polls return these updates again."""
         self.settle, self.close = self._queues.settle, self._queues.close
 
     @property
     def offset(self) -> int | None:
-        """The first update that is not accepted. Telegram may forget all updates before it."""
+        """The id of the first update that is not accepted. All updates before it may be acknowledged. None before the
+        first update."""
         oldest = self._queues.oldest
         return self._next if oldest is None else oldest
 
@@ -47,7 +49,7 @@ class UpdateQueues:
             return
         self._received.update(update.update_id for update in new)
         after = new[-1].update_id + 1
-        # Without open updates the numbers may have started anew, which Telegram does after a week of silence.
+        # After a week without updates, Telegram may continue with lower numbers. All earlier updates are accepted then.
         self._next = after if self._queues.oldest is None else max(after, self._next or 0)
         chats: defaultdict[int | None, list[Update]] = defaultdict(list)
         for update in new:
@@ -59,7 +61,7 @@ class UpdateQueues:
 
 
 def group_albums(updates: Iterable[Update]) -> Iterator[list[Update]]:
-    """Group the updates of each album. Any other update is a group of its own."""
+    """Yield the updates in groups: consecutive updates of one album together, any other update alone."""
     album: list[Update] = []
     for update in updates:
         if album and (_album_id(update) is None or _album_id(update) != _album_id(album[0])):

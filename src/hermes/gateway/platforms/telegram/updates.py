@@ -14,8 +14,8 @@ from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.recall.tool.prompt_safety import fence_text, make_label
 
 GENERAL = "1"
-"""The id that the adapter uses for the General topic of a forum. Telegram gives this topic no id and uses 1
-for no other topic."""
+"""The id that the adapter uses for the General topic of a forum. Telegram sends no id for this topic, and no other
+topic has the id 1."""
 
 LONGEST_AUTHOR = 60
 MOST_ALBUMS = 500
@@ -50,24 +50,24 @@ class UpdateReader:
         self._everything = everything
         self._topics: dict[tuple[int, str], str] = {}
         self._albums: dict[str, None] = {}
-        """The last albums that were sent to the bot. Later parts may arrive in other polls."""
+        """The ids of the last albums that were sent to the bot. The parts of an album may arrive in different polls."""
 
     def read(
         self, album: Sequence[Message], *, edited: bool = False
     ) -> tuple[Event, list[OfferedFile]] | None:
-        """Return the event of a message, or of an album, whose messages become one event. Return None if it
-        is not for the bot."""
+        """Return the event and the files of a message, or of an album, whose messages become one event. Return None if
+        the message is not for the bot."""
         message = album[0]
         self._remember_topic(message)
         texts = [self._split_address(part) for part in album]
         files = [self._offer_file(*file) for part in album for file in _list_files(part)]
-        # A message that only mentions the bot keeps its text, because it would be empty otherwise.
+        # If a message consists only of a mention of the bot, the mention is kept. Otherwise the text would be empty.
         text = "\n".join(part.text for part in texts if part.text) or ("" if files else message.text or "")
         if not (text or files) or not _is_from_a_person(message) or any(part.to_another for part in texts):
             return None
         to_all = self._everything or message.chat.type == ChatType.PRIVATE
         group = message.media_group_id
-        # Only one part of an album has the caption with the address.
+        # Only one part of an album has a caption that can mention the bot. The other parts are for the bot, too.
         to_all = to_all or (group is not None and group in self._albums)
         if not (to_all or any(part.to_us for part in texts) or self._is_answer(message)):
             return None
@@ -88,8 +88,8 @@ class UpdateReader:
         ), files
 
     def read_move(self, message: Message) -> Event | None:
-        """Return the event of a group that became a supergroup, which has another id. Telegram tells this
-        in both chats."""
+        """Return an event with the new chat id if the message says that a group became a supergroup, otherwise None.
+        Telegram sends such a message in the old and in the new chat."""
         old, new = message.chat.id, message.migrate_to_chat_id
         if message.migrate_from_chat_id is not None:
             old, new = message.migrate_from_chat_id, message.chat.id
@@ -199,9 +199,8 @@ def _chat_type(chat: Chat) -> str:
 
 
 def _is_from_a_person(message: Message) -> bool:
-    """Return whether a person wrote the message. Bots and automatic forwards of channel posts are excluded.
-
-    If a person writes on behalf of a chat, the message counts as written by a person.
+    """Return whether a person wrote the message. Messages of bots and automatic forwards of channel posts do not count.
+    A message on behalf of a chat, for example by an anonymous admin, counts.
     """
     if message.is_automatic_forward:
         return False
@@ -209,7 +208,8 @@ def _is_from_a_person(message: Message) -> bool:
 
 
 def _find_speaker(message: Message) -> tuple[str | None, str | None]:
-    """Return the id and name of the sender. The id is None for a channel or an anonymous admin."""
+    """Return the id and name of the sender. The id is None if the message was sent in the name of the chat itself, as
+    in a channel or by an anonymous admin."""
     chat = message.sender_chat
     if chat is not None:
         return (
@@ -226,8 +226,8 @@ def _find_handle(message: Message) -> str | None:
 
 
 def _find_thread(message: Message) -> str | None:
-    """Return the topic id, or None. Telegram also gives a thread number to reply chains outside forums, but
-    these are not threads."""
+    """Return the topic id, or None. Outside forums, Telegram also numbers chains of replies as threads. Those numbers
+    are ignored."""
     if message.is_topic_message:
         return str(message.message_thread_id)
     return GENERAL if message.chat.is_forum else None

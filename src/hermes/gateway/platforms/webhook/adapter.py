@@ -1,8 +1,8 @@
 """The webhook adapter: signed HTTP requests, answered in the response or by a callback. See docs/webhook.md.
 
-The shared secret grants access, and the user named in a signed request is trusted. A request waits for the
-answer to its message unless it names a callback URL. An answer for which no request waits and no callback URL
-is known cannot be delivered. It is still stored in the conversation.
+The shared secret grants access. The user that a signed request names is trusted. The response contains the answer
+unless the request names a callback URL. If the request no longer waits and there is no callback URL, the answer
+cannot be delivered. It is still stored in the conversation.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class WaitingRequest(NamedTuple):
 
 class Webhook:
     name = "webhook"
-    # A callback is sent again with the same `Idempotency-Key`, by which its receiver recognises it (as
-    # documented). An answer in a response cannot arrive twice, because the request ends with its response.
+    # A repeated callback has the same `Idempotency-Key`, so that its receiver can ignore it (as documented). An
+    # answer in a response cannot arrive twice, because the request ends with its response.
     capabilities = Capabilities(max_length=1_000_000, edits=False, idempotent=True, allows_many_replies=False)
 
     def __init__(self, settings: PlatformSettings, folder: Path) -> None:
@@ -128,9 +128,8 @@ class Webhook:
         reply_to: str | None = None,
         silent: bool = False,
     ) -> str | None:
-        """Deliver an answer to the waiting request or the callback URL of the message that it answers.
-
-        A text that answers no message is delivered to the request that has waited longest in the chat.
+        """Deliver a text to the waiting request or the callback URL of the message that it answers.
+        If the text answers no message, it is delivered to the request that has waited longest in the chat.
         """
         text = text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
         message_id = reply_to or to.message_id
@@ -190,7 +189,7 @@ class Webhook:
             return _json_response(400, {"error": "callback_url: the host is not listed in callback_hosts"})
         try:
             source, remembered = message.event.source, REMEMBERED_S[proof.signature]
-            chat = f"{source.chat_type}:{source.chat_id}"  # the part that the path can change
+            chat = f"{source.chat_type}:{source.chat_id}"  # depends on the path, which is not signed
             if not await asyncio.to_thread(self._seen.begin, proof.mark, chat, remembered):
                 return _json_response(*REFUSED["duplicate"])
             return await self._hand_in(request, message, receive, proof)
@@ -234,7 +233,7 @@ class Webhook:
         else:
             receipt = await receive(message.event, message.offered)
         if receipt.state not in TAKEN_IN:
-            if is_new:  # a URL that an earlier request stored must stay
+            if is_new:  # keep a URL that an earlier request stored
                 await asyncio.to_thread(self._callbacks.drop, source, source.message_id)
             return _json_response(*REFUSED.get(receipt.state, LOST))
         ids = {"session_key": receipt.session_key, "message_id": source.message_id}
@@ -252,8 +251,8 @@ class Webhook:
             self._waiting.remove(waiting)
 
     def _find_waiting(self, to: Source) -> list[WaitingRequest]:
-        """Return the requests that wait in the chat. If `to` names a user, return only the requests of this
-        user, because a text for one user of a group must not reach another."""
+        """Return the waiting requests of the chat. If `to` names a user, return only the requests of this user,
+        because a text for one user of a group must not reach another user."""
         return [
             request
             for request in self._waiting
@@ -263,8 +262,7 @@ class Webhook:
         ]
 
     async def _wait_for_reply(self, request: Request, waiting: WaitingRequest) -> str | None:
-        """Wait for the answer until the timeout or until the client disconnects. Return None if there is no
-        answer."""
+        """Wait for the answer until the timeout, or until the client disconnects. Return None if no answer came."""
         # The body was read, so the next message is the disconnect.
         disconnected = asyncio.ensure_future(request.receive())
         either: list[asyncio.Future[Any]] = [waiting.reply, disconnected]
@@ -305,8 +303,8 @@ async def _read_body(request: Request) -> bytes:
 
 
 def _refuse_unauthorised(request: Request) -> Response:
-    """Refuse a request without naming a reason. After too many invalid requests from an address, respond with
-    429."""
+    """Return the response for a request without a valid signature. It gives no reason. After too many such requests
+    from an address, its status is 429 instead of 401."""
     wait = current_guard().auth_failures.add(
         "webhook", find_client_address(request), "signature", "it is not valid"
     )

@@ -1,8 +1,8 @@
 """Callback URLs, stored from the request until the answer is delivered.
 
-A request may name only URLs on hosts that the operator configured. Otherwise callbacks could reach networks
-that only this machine can access (see `http/address_rules`). The URL is written to a private file before the
-message is accepted, so that the answer is delivered even after a crash.
+A request may name only URLs on hosts that the operator configured. Otherwise a sender could make the gateway call
+hosts in networks that only this machine can access (see `http/address_rules`). The URL is written to a private file
+before the message is accepted, so that the answer is delivered even after a crash.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = get_logger(__name__)
 MOST = 1000
 OLDEST_S = 7 * clock.DAY
 EVERY = 100
-"""The number of URLs that are stored before old URLs are removed again (see `tidy`)."""
+"""How many URLs are stored between two calls of `tidy`."""
 WHOLE_S = 30
 AGAIN = (408, 425)
 LIMITED_S = 30.0
@@ -48,7 +48,7 @@ class Callbacks:
         return self._hosts.allows(url)
 
     def keep(self, source: Source, url: str) -> bool:
-        """Store the callback URL of a message. Return whether no URL was stored for the message before."""
+        """Store the callback URL of a message. Return False if the message already had a URL, which is replaced."""
         home.make_private_folder(self._folder)
         file = self._file(source, source.message_id)
         is_new = not file.exists()

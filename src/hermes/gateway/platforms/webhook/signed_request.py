@@ -1,9 +1,9 @@
 """Reads a webhook request, checks its signature, and ensures that it is accepted only once.
 
-Two kinds of signatures are supported. Our own signature covers the time and the body, and is valid for five
-minutes. GitHub's signature covers only the body and does not expire. If a request has no message id, the id
-is derived from the signed content, so that a repeated request is the same message. `SeenRequests` records the
-signed requests, whatever path they were sent to.
+Two kinds of signatures are supported. The signature of Hermes (`X-Hermes-Signature`) covers the time and the body,
+and is valid for five minutes. The signature of GitHub covers only the body and does not expire. If a request has no
+message id, the id is derived from the signed content, so that a repeated request gets the same id. `SeenRequests`
+records the signed requests to all paths.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ WINDOW_S = 300
 REMEMBERED_S = {OURS: 2 * WINDOW_S, GITHUB: 90 * clock.DAY}
 """For each signature header: how many seconds a signed request is remembered."""
 LONGEST_FOREIGN = 20_000
-"""If a body is JSON in a format of another program, the message contains at most this many characters of
-it."""
+"""Maximum number of characters of a message whose body is JSON in the format of another program."""
 LONGEST_ID = 200
 UNNAMED = "webhook"
 KINDS = ("image", "audio", "video")
@@ -60,7 +59,7 @@ class Proof(NamedTuple):
     digest: str
     """Digest of the signed content."""
     mark: str
-    """Identifies the signed request. It is the same for every path."""
+    """Identifies the signed request, independently of the path to which it is sent."""
 
 
 class Claim(NamedTuple):
@@ -101,13 +100,13 @@ class Body(msgspec.Struct):
 
 
 def sign(secret: bytes, body: bytes, at: float) -> str:
-    """Return the value of our own signature header for a body."""
+    """Return the value of the header `X-Hermes-Signature` for a body that is sent at the time `at`."""
     return f"t={at:.0f},v1={_hex_digest(secret, _date_prefix(f'{at:.0f}'), body)}"
 
 
 def read_claim(headers: Mapping[str, str], now: float) -> Claim | None:
-    """Read the signature header. This is possible before the body is read. Return None if the signature is
-    missing, malformed or expired."""
+    """Parse the signature header. This does not need the body. Return None if the signature is missing, malformed or
+    expired."""
     header = headers.get(OURS)
     if header is None:
         kind, _, claimed = headers.get(GITHUB, "").partition("=")
@@ -124,8 +123,8 @@ def read_claim(headers: Mapping[str, str], now: float) -> Claim | None:
 def check_signature(
     secret: bytes, headers: Mapping[str, str], body: bytes | bytearray, now: float
 ) -> Proof | None:
-    """Check the signature of a body. Return None if it is invalid, without a reason, because the sender must
-    not learn it."""
+    """Check the signature of a body. Return None if it is invalid. There is no reason in the result, because the
+    sender must not learn it."""
     claim = read_claim(headers, now)
     if claim is None:
         return None
@@ -228,9 +227,9 @@ class SeenRequest(NamedTuple):
 class SeenRequests:
     """Signed requests that were received before, for replay protection.
 
-    A signature covers the body but not the path. Without protection, the same request could be sent to
-    another path and would become a message in another chat. Therefore each signed request belongs to the chat
-    that it was first sent to, and is accepted once.
+    A signature covers the body but not the path. Without protection, an attacker could send the same request to
+    another path, and it would become a message in another chat. Therefore each signed request belongs to the chat to
+    which it was first sent, and is accepted once.
 
     A request is recorded before its message is passed to the gateway, and again when the message is accepted.
     A request that was not accepted can be repeated to the same chat. If its message is already in the inbox,
@@ -258,8 +257,8 @@ class SeenRequests:
                         self._note(str(mark), SeenRequest(str(chat), float(until), bool(is_accepted)))
 
     def begin(self, mark: str, chat: str, seconds: float) -> bool:
-        """Record a request for `seconds`. Return False if the request was accepted before or belongs to
-        another chat."""
+        """Record a request and remember it for `seconds`. Return False if the request was accepted before or belongs to
+        another chat. `mark` is that of `Proof`."""
         place, now = hashlib.sha256(chat.encode()).hexdigest()[:16], clock.now()
         with self._lock:
             earlier = self._seen.get(mark)
@@ -276,8 +275,8 @@ class SeenRequests:
                 self._write(mark, request._replace(is_accepted=True))
 
     def _write(self, mark: str, seen: SeenRequest) -> None:
-        """Record the state of a request, on disk first. If the write fails, the error is raised and the
-        request is not accepted."""
+        """Record the state of a request, on disk and then in memory. If the write to disk fails, raise the error, so
+        that the request is not accepted."""
         line = json.dumps([mark, *seen]).encode() + b"\n"
         home.make_private_folder(self._file.parent)
         has_room = self._lines <= 2 * len(self._seen) + SPARE_LINES
