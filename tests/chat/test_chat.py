@@ -733,13 +733,24 @@ def test_a_follower_sees_that_an_answer_was_truncated(content: str, reason: str,
 async def test_losing_the_lease_loses_no_typed_text(db: SessionDB, typing: Typing) -> None:
     with ExitStack() as others:
 
-        def price(_model: str, _used: object) -> tuple[float, dict[str, Any]]:
-            # after the first answer, another terminal takes over the conversation
-            if len(said(db, only(db)["id"])) == 1:
-                others.enter_context(other_terminal(db, only(db)["id"], "take_over"))
-            return 0.0, {}
+        class Overtaken(EchoModel):
+            """Another terminal takes over the conversation after the first answer. The size of the context is
+            read before each message is stored."""
 
-        shown = await typing("one", "two", keys=f"{SEEN}2{ENTER}{ENTER}", parts=PARTS._replace(price=price))
+            taken = False
+
+            @property
+            def context_window(self) -> int:
+                if not self.taken and db.message_count() == 2:
+                    self.taken = True
+                    others.enter_context(other_terminal(db, only(db)["id"], "take_over"))
+                return 100_000
+
+            @context_window.setter
+            def context_window(self, _window: int) -> None: ...
+
+        parts = PARTS._replace(make_model=lambda _wish: Overtaken())
+        shown = await typing("one", "two", keys=f"{SEEN}2{ENTER}{ENTER}", parts=parts)
     assert "another process has taken over" in shown
     assert said(db, only(db)["id"]) == ["one", "two"]
 
