@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeVar
 
 import httpx
@@ -76,6 +77,12 @@ BUSY_SECONDS = 0.25
 """Seconds between two polls while an update is not accepted yet."""
 PATIENCE = 20.0
 """Timeout of a request in seconds. A poll may take `POLL_SECONDS` longer."""
+MOST_CONNECTIONS = 32
+"""Enough for all deliveries and files at once (`work_limits`), previews and the poll. The HTTP client checks each idle
+connection at every request, so there are not more."""
+TYPING_PER_SECOND, TYPING_AT_ONCE = 5.0, 20
+"""How often the typing indicator is shown in all chats together: on average, and at the same time. Telegram accepts
+about 30 requests of a bot per second, and a crowd needs them for its answers."""
 LONGEST_TOPIC = 128
 
 _METHODS = re.compile(r"(?<!/)/bot(?=$|\{token\})")
@@ -104,7 +111,7 @@ class Telegram:
         # httpx logs every URL, and the URL contains the token.
         logging.getLogger("httpx").setLevel(logging.WARNING)
         self._request = HTTPXRequest(
-            64,
+            MOST_CONNECTIONS,
             PATIENCE,
             PATIENCE,
             PATIENCE,
@@ -120,6 +127,8 @@ class Telegram:
                 options.webhook_url, options.webhook_secret or "", options.webhook_host, options.webhook_port
             )
         self._offset: int | None = None
+        self._typing_used_until = 0.0
+        """The allowed indicators up to this time are used."""
         self._moved: dict[str, str] = {}
         """The new ids of groups that became supergroups."""
         self._receive: Receive | None = None
@@ -281,6 +290,9 @@ class Telegram:
                     raise
 
     async def typing(self, to: Source) -> None:
+        """Show the typing indicator. It is left out if too many chats show it."""
+        if not self._take_typing():
+            return
         with _translate_errors("show the typing indicator", repeatable=True):
             await self._call_in_chat(
                 to,
@@ -288,6 +300,14 @@ class Telegram:
                     chat, ChatAction.TYPING, message_thread_id=_topic_number(to)
                 ),
             )
+
+    def _take_typing(self) -> bool:
+        now = monotonic()
+        used = max(self._typing_used_until, now - TYPING_AT_ONCE / TYPING_PER_SECOND) + 1 / TYPING_PER_SECOND
+        if used > now:
+            return False
+        self._typing_used_until = used
+        return True
 
     async def open_thread(self, to: Source, name: str) -> str | None:
         with _translate_errors("open a topic"):
