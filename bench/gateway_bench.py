@@ -435,7 +435,7 @@ class TelegramAndModel:
         self._updates: list[dict[str, Any]] = []
         self._poll: tuple[int, HTTPConnection] | None = None
         self._has_polled = asyncio.Event()
-        self._message_id = 0
+        self._message_id = self._asked = 0
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -557,7 +557,8 @@ class TelegramAndModel:
         asked = json.loads(body)
         prompt = str(asked["messages"][-1]["content"])
         is_title = not asked.get("tools")
-        text = "A title of five words" if is_title else f"answer to {prompt} {self.REST}"
+        self._asked += 1
+        text = f"A title: number {self._asked}" if is_title else f"answer to {prompt} {self.REST}"
         words = [word if place == 0 else f" {word}" for place, word in enumerate(text.split(" "))]
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         used = {"prompt_tokens": 900, "completion_tokens": len(words), "total_tokens": 900 + len(words)}

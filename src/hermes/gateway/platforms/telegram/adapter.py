@@ -77,9 +77,8 @@ BUSY_SECONDS = 0.25
 """Seconds between two polls while an update is not accepted yet."""
 PATIENCE = 20.0
 """Timeout of a request in seconds. A poll may take `POLL_SECONDS` longer."""
-MOST_CONNECTIONS = 32
-"""Enough for all deliveries and files at once (`work_limits`), previews and the poll. The HTTP client checks each idle
-connection at every request, so there are not more."""
+CONNECTIONS = httpx.Limits(max_connections=64, max_keepalive_connections=8)
+"""The HTTP client checks each idle connection at every request, so few are kept."""
 TYPING_PER_SECOND, TYPING_AT_ONCE = 5.0, 20
 """How often the typing indicator is shown in all chats together: on average, and at the same time. Telegram accepts
 about 30 requests of a bot per second, and a crowd needs them for its answers."""
@@ -111,12 +110,11 @@ class Telegram:
         # httpx logs every URL, and the URL contains the token.
         logging.getLogger("httpx").setLevel(logging.WARNING)
         self._request = HTTPXRequest(
-            MOST_CONNECTIONS,
-            PATIENCE,
-            PATIENCE,
-            PATIENCE,
+            read_timeout=PATIENCE,
+            write_timeout=PATIENCE,
+            connect_timeout=PATIENCE,
             pool_timeout=PATIENCE,
-            httpx_kwargs={"event_hooks": {"response": [_raise_server_failure]}},
+            httpx_kwargs={"limits": CONNECTIONS, "event_hooks": {"response": [_raise_server_failure]}},
         )
         base_url, file_url = api_addresses(options.base_url)
         self._bot = Bot(options.bot_token, base_url, file_url, self._request, self._request)
