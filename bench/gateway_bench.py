@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import random
@@ -212,6 +213,7 @@ async def serve_telegram(base_url: str) -> None:
     """Run the gateway with the SDK of Telegram and that of the model. For each line on stdin, print the CPU
     time of this process."""
     from hermes.agent.factory import StandardFactory
+    from hermes.cli.main import OBJECTS_BETWEEN_COLLECTIONS
     from hermes.conversation.agents import StandardAgentProvider
     from hermes.db.session_db import SessionDB
     from hermes.gateway.app import Gateway
@@ -221,6 +223,7 @@ async def serve_telegram(base_url: str) -> None:
     options = {"bot_token": "1:bench", "base_url": f"{base_url}/bot"}
     platform = PlatformSettings("telegram", allow_all=True, more=options)
     settings = GatewaySettings(messages_per_minute=0, health_port=0, platforms={"telegram": platform})
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)  # as `hermes` does
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
 
