@@ -228,7 +228,7 @@ async def serve_telegram(base_url: str) -> None:
     loop.add_signal_handler(signal.SIGTERM, stop.set)
 
     def print_usage() -> None:
-        if sys.stdin.buffer.raw.read(100):  # type: ignore[attr-defined]
+        if os.read(sys.stdin.fileno(), 100):
             print(process_time(), flush=True)
         else:
             loop.remove_reader(sys.stdin)
@@ -464,7 +464,12 @@ class TelegramAndModel:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
-        await self._has_polled.wait()
+        try:
+            async with asyncio.timeout(60):
+                await self._has_polled.wait()
+        except TimeoutError:
+            self._child.kill()
+            raise RuntimeError("the gateway does not poll") from None
 
     async def close(self) -> None:
         self._child.terminate()

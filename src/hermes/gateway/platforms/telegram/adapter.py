@@ -125,8 +125,8 @@ class Telegram:
                 options.webhook_url, options.webhook_secret or "", options.webhook_host, options.webhook_port
             )
         self._offset: int | None = None
-        self._typing_used_until = 0.0
-        """The allowed indicators up to this time are used."""
+        self._typing_left, self._typing_counted_at = float(TYPING_AT_ONCE), monotonic()
+        """How many typing indicators may be shown now, as of the time of the last one."""
         self._moved: dict[str, str] = {}
         """The new ids of groups that became supergroups."""
         self._receive: Receive | None = None
@@ -301,10 +301,12 @@ class Telegram:
 
     def _take_typing(self) -> bool:
         now = monotonic()
-        used = max(self._typing_used_until, now - TYPING_AT_ONCE / TYPING_PER_SECOND) + 1 / TYPING_PER_SECOND
-        if used > now:
+        regained = (now - self._typing_counted_at) * TYPING_PER_SECOND
+        self._typing_left = min(float(TYPING_AT_ONCE), self._typing_left + regained)
+        self._typing_counted_at = now
+        if self._typing_left < 1:
             return False
-        self._typing_used_until = used
+        self._typing_left -= 1
         return True
 
     async def open_thread(self, to: Source, name: str) -> str | None:
