@@ -1,10 +1,14 @@
 """A load test of the gateway: many concurrent chats, a crowd, a full outbox, and `kill -9` in the middle.
 
     python bench/gateway_bench.py [--base TREE] [--only crowd,steady] [--chats 1000] [--messages 4] [--work DIR]
+    python bench/gateway_bench.py --only telegram [--telegram 300,1000]
 
 This process plays the platform. It delivers messages over a socket, records acknowledgements and answers, and
 delivers unacknowledged messages again, as platforms do. The gateway runs in a separate process, with a store
 in a temporary home. Its model answers at once, so that only the gateway is measured.
+
+In the scenario `telegram`, this process plays Telegram's Bot API and the endpoint of the model over HTTP, and
+the gateway uses the SDKs of both. Each chat sends its first message, which gets an answer and a title.
 
 With `--base`, each scenario also runs with the source of another checkout, and the ratio is printed. Compare
 only ratios: absolute times on a shared machine are not reliable. The program exits with 1 if a message was
@@ -15,9 +19,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -27,11 +33,12 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
+from urllib.parse import parse_qs
 
 ROOT = Path(__file__).resolve().parent.parent
 TREE = Path(os.environ.get("HERMES_BENCH_TREE", ROOT))
@@ -202,6 +209,40 @@ async def serve(
     db.close()
 
 
+async def serve_telegram(base_url: str) -> None:
+    """Run the gateway with the SDK of Telegram and that of the model. For each line on stdin, print the CPU
+    time of this process."""
+    from hermes.agent.factory import StandardFactory
+    from hermes.cli.main import OBJECTS_BETWEEN_COLLECTIONS
+    from hermes.conversation.agents import StandardAgentProvider
+    from hermes.db.session_db import SessionDB
+    from hermes.gateway.app import Gateway
+    from hermes.gateway.platforms.telegram.adapter import Telegram
+    from hermes.gateway.settings import GatewaySettings, PlatformSettings
+
+    options = {"bot_token": "1:bench", "base_url": f"{base_url}/bot"}
+    platform = PlatformSettings("telegram", allow_all=True, more=options)
+    settings = GatewaySettings(messages_per_minute=0, health_port=0, platforms={"telegram": platform})
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)  # as `hermes` does
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+
+    def print_usage() -> None:
+        if os.read(sys.stdin.fileno(), 100):
+            print(process_time(), flush=True)
+        else:
+            loop.remove_reader(sys.stdin)
+
+    loop.add_reader(sys.stdin, print_usage)
+    db = SessionDB(spool=True)
+    adapter = Telegram(platform, Path(os.environ["HERMES_HOME"]))
+    gateway = Gateway(db, settings, {"telegram": adapter}, StandardAgentProvider(StandardFactory()))
+    await gateway.start()
+    await stop.wait()
+    await gateway.close()
+    db.close()
+
+
 def fill_outbox(entries: int) -> None:
     """Put `entries` messages into the outbox, each for a different chat."""
     from hermes.db.session_db import SessionDB
@@ -347,6 +388,211 @@ class Platform:
         return await self._usage
 
 
+class HTTPConnection(asyncio.Protocol):
+    """A connection of an HTTP client. It knows only what the SDKs send: requests with a length, one after
+    another."""
+
+    def __init__(self, answer: Callable[[str, bytes, HTTPConnection], None]) -> None:
+        self._answer, self._received = answer, b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, end, rest = self._received.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+        size = int(length[1]) if length else 0
+        if end and len(rest) >= size:
+            self._received = rest[size:]
+            self._answer(head.split(b" ", 2)[1].decode(), rest[:size], self)
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def write_json(self, value: Any) -> None:
+        body = json.dumps(value).encode()
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+        self.write(head + body)
+
+
+class TelegramAndModel:
+    """Telegram's Bot API and the endpoint of the model, and the gateway process that uses them."""
+
+    TELEGRAM_S, FIRST_TOKEN_S, TOKEN_S = 0.03, 0.1, 0.005
+    """How long a call of Telegram takes, how long the model takes to begin, and the time between two tokens."""
+    REST = "as **asked**, in a sentence or two, with `code` and a [link](https://example.com/a) at its end."
+    CURSOR = "▌"
+
+    def __init__(self, work: Path, tree: Path) -> None:
+        self.work, self.tree = work, tree
+        self.arrived: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+        self.titles = 0
+        self._updates: list[dict[str, Any]] = []
+        self._poll: tuple[int, HTTPConnection] | None = None
+        self._has_polled = asyncio.Event()
+        self._message_id = self._asked = 0
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        make = self._loop.create_server
+        telegram = await make(lambda: HTTPConnection(self._answer_telegram), "127.0.0.1", backlog=4096)
+        model = await make(lambda: HTTPConnection(self._answer_model), "127.0.0.1", backlog=4096)
+        self._servers = (telegram, model)
+        addresses = [f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in self._servers]
+        home = self.work / "home"
+        home.mkdir(mode=0o700)
+        chosen = {"model": {"default": "bench-model", "base_url": f"{addresses[1]}/v1"}}
+        (home / "config.yaml").write_text(json.dumps(chosen))
+        self._child = await asyncio.create_subprocess_exec(
+            *(sys.executable, __file__, "--serve-telegram", addresses[0]),
+            env={
+                **{name: value for name, value in os.environ.items() if "proxy" not in name.lower()},
+                "HERMES_HOME": str(home),
+                "HERMES_BENCH_TREE": str(self.tree),
+                "PYTHONPATH": str(self.tree / "src"),
+                "OPENAI_API_KEY": "bench",
+            },
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            async with asyncio.timeout(60):
+                await self._has_polled.wait()
+        except TimeoutError:
+            self._child.kill()
+            raise RuntimeError("the gateway does not poll") from None
+
+    async def close(self) -> None:
+        self._child.terminate()
+        if self._poll is not None:  # the gateway waits for the end of its poll
+            self._poll[1].write_json({"ok": True, "result": []})
+        try:
+            async with asyncio.timeout(60):
+                await self._child.wait()
+        except TimeoutError:
+            self._child.kill()
+            await self._child.wait()
+        for server in self._servers:
+            server.close()
+
+    async def measure_cpu(self) -> float:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.write(b"\n")
+        return float(await self._child.stdout.readline())
+
+    async def send_first_messages(self, name: str, chats: int) -> tuple[float, float]:
+        """Send the first message of new chats at once. Return the CPU time of the gateway and the time until
+        all answers have arrived, both in seconds."""
+        texts = [f"{name}-{number}" for number in range(chats)]
+        before, titles, began = await self.measure_cpu(), self.titles, monotonic()
+        for text in texts:
+            self._deliver(text)
+        self._answer_poll()
+        answered = began
+        last: object = None
+        since = monotonic()
+        while (is_open := not all(map(self.arrived.__contains__, texts))) or self.titles < titles + chats:
+            if is_open:
+                answered = monotonic()
+            now = (len(self.arrived), self.titles, self.calls.total())
+            if now != last:
+                last, since = now, monotonic()
+            elif monotonic() - since > 60:
+                break
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.3)  # the last titles are stored
+        return await self.measure_cpu() - before, answered - began
+
+    # ---------------------------------------------------------------- Telegram
+
+    def _deliver(self, text: str) -> None:
+        number = len(self._updates) + 1
+        person = {"id": number, "is_bot": False, "first_name": "Ada", "username": f"ada{number}"}
+        chat = {"id": number, "type": "private", "first_name": "Ada", "username": f"ada{number}"}
+        message = {"message_id": 1, "date": 1_700_000_000, "chat": chat, "from": person, "text": text}
+        self._updates.append({"update_id": number, "message": message})
+
+    def list_sent(self) -> list[str]:
+        return [update["message"]["text"] for update in self._updates]
+
+    def _answer_telegram(self, path: str, body: bytes, connection: HTTPConnection) -> None:
+        method = path.rpartition("/")[2]
+        asked = {name: values[-1] for name, values in parse_qs(body.decode()).items()}
+        if method == "getUpdates":
+            self._poll = int(asked.get("offset", 0)), connection
+            self._has_polled.set()
+            self._answer_poll()
+            return
+        self.calls[method] += 1
+        result: Any = True
+        if method == "getMe":
+            result = {"id": 1, "is_bot": True, "first_name": "bench", "username": "bench_bot"}
+        elif method in ("sendMessage", "editMessageText"):
+            self._message_id += 1
+            self._hear(asked["text"])
+            chat = {"id": int(asked["chat_id"]), "type": "private", "first_name": "Ada"}
+            number = int(asked.get("message_id", self._message_id))
+            result = {"message_id": number, "date": 1_700_000_000, "chat": chat, "text": asked["text"]}
+        self._loop.call_later(self.TELEGRAM_S, connection.write_json, {"ok": True, "result": result})
+
+    def _answer_poll(self) -> None:
+        if self._poll is None:
+            return
+        offset, connection = self._poll
+        updates = self._updates[max(0, offset - 1) :][:100]
+        if updates:
+            self._poll = None
+            self._loop.call_later(self.TELEGRAM_S, connection.write_json, {"ok": True, "result": updates})
+
+    def _hear(self, text: str) -> None:
+        words = text.split()
+        if words[:2] == ["answer", "to"] and self.CURSOR not in text:
+            self.arrived[words[2]] += 1
+
+    # ---------------------------------------------------------------- the model
+
+    def _answer_model(self, _path: str, body: bytes, connection: HTTPConnection) -> None:
+        asked = json.loads(body)
+        prompt = str(asked["messages"][-1]["content"])
+        is_title = not asked.get("tools")
+        self._asked += 1
+        text = f"A title: number {self._asked}" if is_title else f"answer to {prompt} {self.REST}"
+        words = [word if place == 0 else f" {word}" for place, word in enumerate(text.split(" "))]
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        used = {"prompt_tokens": 900, "completion_tokens": len(words), "total_tokens": 900 + len(words)}
+        pieces = [
+            head + format_chunk([{"index": 0, "delta": {"role": "assistant", "content": ""}}]),
+            *(format_chunk([{"index": 0, "delta": {"content": word}}]) for word in words),
+            format_chunk([{"index": 0, "delta": {}, "finish_reason": "stop"}]),
+            format_chunk([], usage=used) + b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n",
+        ]
+        self._loop.call_later(self.FIRST_TOKEN_S, self._write_pieces, connection, pieces, is_title)
+
+    def _write_pieces(self, connection: HTTPConnection, pieces: Sequence[bytes], is_title: bool) -> None:
+        connection.write(pieces[0])
+        if len(pieces) > 1:
+            self._loop.call_later(self.TOKEN_S, self._write_pieces, connection, pieces[1:], is_title)
+        else:
+            self.titles += is_title
+
+
+def format_chunk(choices: list[dict[str, Any]], **more: Any) -> bytes:
+    """Return a piece of a streamed answer of the model, as a chunk of an HTTP response."""
+    named = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "bench-model"}
+    data = f"data: {json.dumps({**named, 'choices': choices, **more})}\n\n".encode()
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
 async def settled(platform: Platform, wanted: Callable[[], bool], patience: float = 60.0) -> None:
     """Wait until `wanted` returns True, or until no message was acknowledged or delivered for `patience`
     seconds."""
@@ -373,7 +619,7 @@ def percentile(values: list[float], share: float) -> float:
 # ---------------------------------------------------------------- the scenarios
 
 Figures = dict[str, float]
-PROBLEMS = ("lost", "processed twice", "unanswered", "delivered twice")
+PROBLEMS = ("lost", "processed twice", "unanswered", "delivered twice", "without a title")
 
 
 async def run_crowd(arguments: argparse.Namespace, work: Path, tree: Path) -> Figures:
@@ -513,12 +759,37 @@ async def run_kill(arguments: argparse.Namespace, work: Path, tree: Path) -> Fig
     return {"without their answer": without, **check_store(work, platform, messages)}
 
 
+FEW = 20
+
+
+async def run_telegram(arguments: argparse.Namespace, work: Path, tree: Path) -> Figures:
+    """Chats send their first message at once, over the SDKs of Telegram and of the model."""
+    server = TelegramAndModel(work, tree)
+    await server.open()
+    await server.send_first_messages("w", FEW)
+    few = [(await server.send_first_messages(f"f{number}", FEW))[0] for number in range(5)]
+    cpu = {FEW: sum(few) / len(few)}
+    figures = {f"CPU ms per message, {FEW} chats": 1000 * cpu[FEW] / FEW}
+    for chats in map(int, arguments.telegram.split(",")):
+        calls = server.calls.total()
+        cpu[chats], seconds = await server.send_first_messages(f"m{chats}", chats)
+        figures |= {
+            f"CPU ms per message, {chats:,} chats": 1000 * cpu[chats] / chats,
+            f"{chats:,} chats to {FEW} chats": cpu[chats] / chats / (cpu[FEW] / FEW),
+            f"answered per second, {chats:,} chats": chats / seconds,
+            f"Telegram calls per message, {chats:,}": (server.calls.total() - calls) / chats,
+        }
+    await server.close()
+    return {**figures, **check_telegram(work, server)}
+
+
 SCENARIOS: dict[str, Callable[[argparse.Namespace, Path, Path], Awaitable[Figures]]] = {
     "crowd": run_crowd,
     "steady": run_steady,
     "many": run_many,
     "start": run_start,
     "kill": run_kill,
+    "telegram": run_telegram,
 }
 
 
@@ -553,6 +824,23 @@ def check_store(work: Path, platform: Platform, messages: list[dict[str, Any]]) 
     }
 
 
+def check_telegram(work: Path, server: TelegramAndModel) -> Figures:
+    import apsw
+
+    store = apsw.Connection(str(work / "home" / "state.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    ((untitled,),) = store.execute("SELECT count(*) FROM sessions WHERE title IS NULL")
+    texts = Counter(text for (text,) in store.execute("SELECT content FROM messages WHERE role = 'user'"))
+    store.close()
+    sent = server.list_sent()
+    return {
+        "lost": sum(not texts[text] for text in sent),
+        "processed twice": sum(texts[text] > 1 for text in sent),
+        "unanswered": sum(not server.arrived[text] for text in sent),
+        "delivered twice": sum(server.arrived[text] > 1 for text in sent),
+        "without a title": untitled,
+    }
+
+
 async def run_scenario(name: str, arguments: argparse.Namespace, tree: Path) -> Figures:
     work = Path(tempfile.mkdtemp(prefix="hermes-gateway-", dir=arguments.work))
     try:
@@ -569,11 +857,11 @@ async def measure(arguments: argparse.Namespace) -> int:
         figures = {label: await run_scenario(name, arguments, tree) for label, tree in trees.items()}
         print(f"{name}: {(SCENARIOS[name].__doc__ or '').splitlines()[0]}")
         for figure, value in figures["ours"].items():
-            line = f"  {figure:<32} {value:>10,.1f}"
+            line = f"  {figure:<36} {value:>10,.1f}"
             if "base" in figures:
                 before = figures["base"].get(figure, float("nan"))
                 ratio = f"{value / before:>8.2f}x" if before else ""
-                line = f"  {figure:<32} {before:>10,.1f} {value:>10,.1f} {ratio}"
+                line = f"  {figure:<36} {before:>10,.1f} {value:>10,.1f} {ratio}"
             print(line, flush=True)
         has_failed = has_failed or any(figures["ours"].get(problem) for problem in PROBLEMS)
     return 1 if has_failed else 0
@@ -589,12 +877,17 @@ def main() -> int:
     parser.add_argument("--many", type=int, default=10_000, help="chats of `many`")
     parser.add_argument("--outbox", type=int, default=20_000, help="messages in the outbox of `start`")
     parser.add_argument("--killed", type=int, default=500, help="chats of `kill`")
+    parser.add_argument("--telegram", default="300", help="chats of `telegram`, several numbers with commas")
     parser.add_argument("--work", type=Path, help="a folder for the temporary homes")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--serve-telegram", help=argparse.SUPPRESS)
     parser.add_argument("--fill", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         asyncio.run(serve(*json.loads(arguments.serve)))
+        return 0
+    if arguments.serve_telegram:
+        asyncio.run(serve_telegram(arguments.serve_telegram))
         return 0
     if arguments.fill:
         fill_outbox(arguments.fill)

@@ -212,6 +212,20 @@ def test_an_answer_that_comes_at_once_needs_no_typing() -> None:
     assert not adapter.calls
 
 
+def test_text_that_is_shown_soon_needs_no_typing() -> None:
+    async def answer(live: LiveMessage) -> None:
+        await live.begin()
+        await asyncio.sleep(TYPING_AFTER - FIRST_AFTER / 2)
+        await live.add("First")
+        await asyncio.sleep(FIRST_AFTER - 0.01)
+        assert not adapter.calls
+        await asyncio.sleep(0.1)
+        assert [call.verb for call in adapter.calls][:1] == ["send"]
+
+    adapter = FakeAdapter(can=EDITS)
+    assert run_answer(adapter, answer) == "m1"
+
+
 def test_a_rate_limited_platform_gets_fewer_edits() -> None:
     adapter = FakeAdapter(can=EDITS._replace(max_length=4000))
     adapter.fail("edit", RateLimited("slow down", 5))

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -686,6 +687,23 @@ async def test_typing_is_shown(server: TelegramServer, adapter: Telegram) -> Non
     alice = server.person("Alice")
     await adapter.typing(private(alice))
     assert server.called("sendChatAction") == [{"chat_id": str(alice.id), "action": "typing"}]
+
+
+async def test_a_crowd_does_not_spend_its_requests_on_typing(
+    server: TelegramServer, adapter: Telegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = monotonic() + 100
+    monkeypatch.setattr(telegram_adapter, "monotonic", lambda: now)
+    group = place(server.group("Friends"))
+
+    async def type_often() -> int:
+        for _ in range(telegram_adapter.TYPING_AT_ONCE + 5):
+            await adapter.typing(group)
+        return len(server.called("sendChatAction"))
+
+    assert await type_often() == telegram_adapter.TYPING_AT_ONCE
+    now += 2.1 / telegram_adapter.TYPING_PER_SECOND
+    assert await type_often() == telegram_adapter.TYPING_AT_ONCE + 2
 
 
 async def test_a_thread_is_opened_where_there_are_threads(server: TelegramServer, adapter: Telegram) -> None:

@@ -3,6 +3,9 @@
 This module makes and reports retries; the SDK makes none. A retried answer starts again from the beginning,
 and the pieces of the failed attempt are void. If an endpoint rejects an optional part of a request, later
 requests are sent without that part.
+
+The SDK sends requests and splits the stream into events. It is not asked to build its own types from each
+chunk, which would take more time than all of the rest.
 """
 
 from __future__ import annotations
@@ -35,10 +38,12 @@ from hermes.message_content import read_text
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, AsyncStream
-    from openai.types.chat import ChatCompletionChunk
 
 UNKNOWN_WINDOW = 128_000
+PATH = "/chat/completions"
 CONNECT_S = 15.0
+MOST_CONNECTIONS, MOST_IDLE = 1000, 8
+"""The HTTP client checks each idle connection at every request, so few are kept."""
 LONGEST_PAUSE_S = 30.0
 LONGEST_WAIT_S = 120.0
 """The longest `Retry-After` that is respected, in seconds. If the endpoint asks for a longer wait, the
@@ -92,7 +97,8 @@ class OpenAIModel:
         return provider_errors.PICTURES not in self._refused
 
     async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
-        await asyncio.to_thread(preload)
+        if self._client is None:
+            await asyncio.to_thread(preload)
         attempts = 0
         refused = set(self._refused)
         while True:
@@ -100,9 +106,8 @@ class OpenAIModel:
             began, first, used = monotonic(), None, None
             try:
                 reader, client = _ChunkReader(), await self._get_client()
-                chunks: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(**sent)
-                async with chunks:
-                    while (chunk := await _read_next(chunks)) is not None:
+                async with await _open_stream(client, sent) as chunks:
+                    while (chunk := await _read_next(chunks)) is not _END:
                         for piece in reader.read(chunk):
                             self._refused = refused  # the endpoint accepted a request without these parts
                             first = first or monotonic() - began
@@ -155,11 +160,12 @@ class OpenAIModel:
             name = "max_completion_tokens" if "max_tokens" in refused else "max_tokens"
             body[name] = request.max_tokens
         if find_provider(self.base_url) == OPENROUTER:
-            body["extra_body"] = {"usage": {"include": True}}  # the response then contains the cost
+            body["usage"] = {"include": True}  # the response then contains the cost
         return {name: value for name, value in body.items() if name not in refused}
 
     async def _get_client(self) -> AsyncOpenAI:
         if self._client is None:
+            import httpx2
             import openai
 
             self._client = openai.AsyncOpenAI(
@@ -169,7 +175,11 @@ class OpenAIModel:
                 timeout=openai.Timeout(self._timeout, connect=min(CONNECT_S, self._timeout)),
                 # No redirects: the key and the conversation must be sent only to the chosen address.
                 http_client=openai.DefaultAsyncHttpxClient(
-                    trust_env=not is_local(self.base_url), follow_redirects=False
+                    trust_env=not is_local(self.base_url),
+                    follow_redirects=False,
+                    limits=httpx2.Limits(
+                        max_connections=MOST_CONNECTIONS, max_keepalive_connections=MOST_IDLE
+                    ),
                 ),
             )
         return self._client
@@ -250,12 +260,21 @@ class _Calls:
         return len(self._ids) - 1
 
 
-async def _read_next(chunks: AsyncStream[ChatCompletionChunk]) -> ChatCompletionChunk | None:
-    """Return the next chunk of a stream; None at its end."""
+_END = object()
+
+
+async def _open_stream(client: AsyncOpenAI, body: dict[str, Any]) -> AsyncStream[object]:
+    from openai import AsyncStream
+
+    return await client.post(PATH, cast_to=object, body=body, stream=True, stream_cls=AsyncStream[object])
+
+
+async def _read_next(chunks: AsyncStream[object]) -> Any:
+    """Return the next chunk of a stream as parsed JSON; `_END` at its end."""
     try:
         return await anext(chunks)
     except StopAsyncIteration:
-        return None
+        return _END
     except (ValueError, TypeError, AttributeError) as problem:
         raise _BrokenStream(NONSENSE) from problem
 
@@ -268,14 +287,15 @@ class _ChunkReader:
         self._reason: str | None = None
         self._has_ended = False
 
-    def read(self, chunk: ChatCompletionChunk) -> list[Piece]:
+    def read(self, chunk: Any) -> list[Piece]:
         try:
-            pieces = list(_read_chunk(chunk, self._calls))
-            if chunk.usage is not None:
-                self._has_ended = not chunk.choices
-                pieces.append(read_usage(chunk.usage.model_dump()))
-            for choice in chunk.choices or ():
-                self._reason = choice.finish_reason or self._reason
+            choices, usage = chunk.get("choices") or (), chunk.get("usage")
+            pieces = list(_read_choices(choices, self._calls))
+            if usage is not None:
+                self._has_ended = not choices
+                pieces.append(read_usage(usage))
+            for choice in choices:
+                self._reason = choice.get("finish_reason") or self._reason
         except (ValueError, TypeError, AttributeError) as problem:
             raise _BrokenStream(NONSENSE) from problem
         return pieces
@@ -286,24 +306,23 @@ class _ChunkReader:
         return Finished(self._reason)
 
 
-def _read_chunk(chunk: ChatCompletionChunk, calls: _Calls) -> Iterator[Piece]:
-    for choice in chunk.choices or ():
-        delta: Any = choice.delta
+def _read_choices(choices: Any, calls: _Calls) -> Iterator[Piece]:
+    for choice in choices:
+        delta = choice.get("delta")
         if delta is None:  # not allowed by the API, but some endpoints send it
             continue
         for field in ("reasoning_content", "reasoning"):
-            thought = getattr(delta, field, None)
+            thought = delta.get(field)
             if isinstance(thought, str) and thought:
                 yield Thought(thought)
                 break
-        yield from _read_content(delta.content)
-        yield from _read_content(getattr(delta, "refusal", None))
-        for call in delta.tool_calls or ():
-            name = call.function.name if call.function else None
-            arguments = (call.function.arguments if call.function else None) or ""
-            yield CallPiece(
-                calls.find_position(call.index, call.id, name), call.id or None, name or None, arguments
-            )
+        yield from _read_content(delta.get("content"))
+        yield from _read_content(delta.get("refusal"))
+        for call in delta.get("tool_calls") or ():
+            call_id, function = call.get("id") or None, call.get("function") or {}
+            name = function.get("name") or None
+            position = calls.find_position(call.get("index"), call_id, name)
+            yield CallPiece(position, call_id, name, function.get("arguments") or "")
 
 
 def _read_content(content: object) -> Iterator[Piece]:

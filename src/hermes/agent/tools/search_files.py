@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,11 @@ class SearchFiles:
         """`ripgrep` is the path of the program. If it is None, the program is looked up in PATH; an empty
         text disables it."""
         self._access = access
-        self._ripgrep = shutil.which("rg") if ripgrep is None else ripgrep or None
+        self._chosen_ripgrep = ripgrep
+
+    @cached_property
+    def _ripgrep(self) -> str | None:
+        return shutil.which("rg") if self._chosen_ripgrep is None else self._chosen_ripgrep or None
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         checked = check_arguments(self.parameters, arguments)

@@ -153,7 +153,7 @@ class LiveMessage:
             self._woken.clear()
             if self._left_with is not None:
                 await self._leave_preview(self._left_with)
-            elif self._types and not self._is_paused and self._clock() >= self._type_at:
+            elif self._may_type and self._clock() >= self._type_at:
                 await self._type()
             elif self._clock() >= self._show_at:
                 await self._show()
@@ -184,8 +184,14 @@ class LiveMessage:
             self._log_once(error)
 
     def _until_something_is_due(self) -> float | None:
-        due = min(self._show_at, self._type_at if self._types and not self._is_paused else inf)
+        due = min(self._show_at, self._type_at if self._may_type else inf)
         return None if due == inf else max(0.0, due - self._clock())
+
+    @property
+    def _may_type(self) -> bool:
+        """Whether the typing indicator may be shown. It is not needed if the first preview is due soon."""
+        is_beginning = self._message is None and self._show_at != inf
+        return self._types and not self._is_paused and not is_beginning
 
     async def _type(self) -> None:
         self._type_at = self._clock() + TYPING_EVERY

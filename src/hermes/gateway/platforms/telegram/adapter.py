@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeVar
 
 import httpx
@@ -77,6 +78,11 @@ BUSY_SECONDS = 0.25
 """Seconds between two polls while an update is not accepted yet."""
 PATIENCE = 20.0
 """Timeout of a request in seconds. A poll may take `POLL_SECONDS` longer."""
+CONNECTIONS = httpx.Limits(max_connections=64, max_keepalive_connections=8)
+"""The HTTP client checks each idle connection at every request, so few are kept."""
+TYPING_PER_SECOND, TYPING_AT_ONCE = 5.0, 20
+"""How often the typing indicator is shown in all chats together: on average, and at the same time. Telegram accepts
+about 30 requests of a bot per second, and a crowd needs them for its answers."""
 LONGEST_TOPIC = 128
 
 _METHODS = re.compile(r"(?<!/)/bot(?=$|\{token\})")
@@ -105,12 +111,11 @@ class Telegram:
         # httpx logs every URL, and the URL contains the token.
         logging.getLogger("httpx").setLevel(logging.WARNING)
         self._request = HTTPXRequest(
-            64,
-            PATIENCE,
-            PATIENCE,
-            PATIENCE,
+            read_timeout=PATIENCE,
+            write_timeout=PATIENCE,
+            connect_timeout=PATIENCE,
             pool_timeout=PATIENCE,
-            httpx_kwargs={"event_hooks": {"response": [_raise_server_failure]}},
+            httpx_kwargs={"limits": CONNECTIONS, "event_hooks": {"response": [_raise_server_failure]}},
         )
         base_url, file_url = api_addresses(options.base_url)
         self._bot = Bot(options.bot_token, base_url, file_url, self._request, self._request)
@@ -121,6 +126,8 @@ class Telegram:
                 options.webhook_url, options.webhook_secret or "", options.webhook_host, options.webhook_port
             )
         self._offset: int | None = None
+        self._typing_left, self._typing_counted_at = float(TYPING_AT_ONCE), monotonic()
+        """How many typing indicators may be shown now, as of the time of the last one."""
         self._moved: dict[str, str] = {}
         """The new ids of groups that became supergroups."""
         self._receive: Receive | None = None
@@ -281,6 +288,9 @@ class Telegram:
                     raise
 
     async def typing(self, to: Source) -> None:
+        """Show the typing indicator. It is left out if too many chats show it."""
+        if not self._take_typing():
+            return
         with _translate_errors("show the typing indicator", repeatable=True):
             await self._call_in_chat(
                 to,
@@ -288,6 +298,16 @@ class Telegram:
                     chat, ChatAction.TYPING, message_thread_id=_topic_number(to)
                 ),
             )
+
+    def _take_typing(self) -> bool:
+        now = monotonic()
+        regained = (now - self._typing_counted_at) * TYPING_PER_SECOND
+        self._typing_left = min(float(TYPING_AT_ONCE), self._typing_left + regained)
+        self._typing_counted_at = now
+        if self._typing_left < 1:
+            return False
+        self._typing_left -= 1
+        return True
 
     async def open_thread(self, to: Source, name: str) -> str | None:
         with _translate_errors("open a topic"):
