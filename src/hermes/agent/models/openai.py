@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 UNKNOWN_WINDOW = 128_000
 PATH = "/chat/completions"
 CONNECT_S = 15.0
-MOST_CONNECTIONS, MOST_IDLE = 1000, 8
+MOST_CONNECTIONS, MOST_IDLE = 1000, 16
 """The HTTP client checks each idle connection at every request, so few are kept."""
 LONGEST_PAUSE_S = 30.0
 LONGEST_WAIT_S = 120.0

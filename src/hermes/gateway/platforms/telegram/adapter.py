@@ -78,8 +78,9 @@ BUSY_SECONDS = 0.25
 """Seconds between two polls while an update is not accepted yet."""
 PATIENCE = 20.0
 """Timeout of a request in seconds. A poll may take `POLL_SECONDS` longer."""
-CONNECTIONS = httpx.Limits(max_connections=64, max_keepalive_connections=8)
-"""The HTTP client checks each idle connection at every request, so few are kept."""
+CONNECTIONS = httpx.Limits(max_connections=64, max_keepalive_connections=16)
+"""The HTTP client checks each idle connection at every request, so only as many are kept as deliveries run at once by
+default."""
 TYPING_PER_SECOND, TYPING_AT_ONCE = 5.0, 20
 """How often the typing indicator is shown in all chats together: on average, and at the same time. Telegram accepts
 about 30 requests of a bot per second, and a crowd needs them for its answers."""
