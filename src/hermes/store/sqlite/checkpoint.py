@@ -32,7 +32,9 @@ STOP_NAP_S = 0.0002
 
 
 class Checkpointer:
-    """Copies the write-ahead log into the database file on request. Holds no reference to its store."""
+    """Copies the write-ahead log of a store into its database file when a caller asks for it. Holds no reference to
+    the object that represents the store, so that an unused store object can be freed.
+    """
 
     def __init__(self, path: Path, guard: Guard) -> None:
         self._path = path

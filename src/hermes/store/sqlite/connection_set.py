@@ -155,7 +155,9 @@ class ConnectionSet:
             raise self.translate_error(problem) from problem
 
     def _prepare(self, connection: apsw.Connection, how: LiteralString) -> None:
-        """Check the version of the store, and run the pragmas `how` on a new connection."""
+        """Check the schema version of the store through a new connection, then run the statements `how` on it. They
+        set the pragmas of the connection. After an error, close the connection.
+        """
         try:
             check_documented_version(connection, self.path)
             run(connection, how)
@@ -177,10 +179,10 @@ class ConnectionSet:
             self._is_sync_deferred = deferred
 
     def share_log(self, seconds: float) -> bool:
-        """Acquire the log lock in shared mode, within `seconds`.
+        """Acquire the log lock of this store in shared mode. Wait at most `seconds`, then raise `apsw.BusyError`.
 
-        Processes that open the store or save a removed log hold it exclusively. Return False if this process
-        is saving the log itself.
+        A process that opens the store or saves a removed log holds the log lock exclusively. Return False if this
+        process itself is recovering the log at the moment, because waiting would then be of no use.
         """
         until = time.monotonic() + seconds
         while not self.log_lock.share():
@@ -192,16 +194,19 @@ class ConnectionSet:
         return True
 
     def has_lasted(self) -> bool:
-        """Return whether the last commit is in the log that other processes read."""
+        """Return whether the log that holds the last commit is still the log that other processes read.
+
+        The result is always True for a store with a rollback journal.
+        """
         return self.journal != "wal" or self.guard.is_log_in_place()
 
     # ---------------------------------------------------------------- a removed log; see `log_recovery`
 
     def settle_log(self, *, reading: bool = False) -> None:
-        """If the log was removed, save its content and continue with a new log.
+        """If the write-ahead log was removed, copy its content into the database file and continue with a new log.
 
-        If the content cannot be saved now, a read (`reading`) continues with the old log, provided that all
-        other processes read the same data.
+        If the content cannot be copied now, raise an error. The exception is a call before a read (`reading`): it
+        returns without an error if all other processes still read the same data as the connections of this store.
         """
         self.check_loss()
 
@@ -219,16 +224,21 @@ class ConnectionSet:
                 raise
 
     def check_loss(self) -> None:
-        """If changes were lost, raise a new error with the message of `loss`.
+        """Raise an error if acknowledged changes of this store were lost, that is, if `self.loss` is set.
 
-        Raising the same error object again would accumulate tracebacks.
+        The raised error is a new object with the message of `self.loss`. Raising the same object again would
+        accumulate tracebacks.
         """
         if self.loss is not None:
             raise errors.make_error(errors.StoreFailed, str(self.loss))
 
     def restore_log(self, *, committed: bool = False, wait: float = log_recovery.STOP_S) -> bool:
-        """Recover the removed log. Return False if the last commit has to be repeated. `committed` means that
-        the log was removed during a commit."""
+        """Recover the content of the removed write-ahead log, for all stores of this process on the same file.
+
+        `committed` means that the log was removed during a commit. Return False if the changes of that commit are
+        lost, so that the caller has to repeat them. `wait` limits how long the recovery waits for other threads and
+        processes, in seconds.
+        """
         self.log_lock.release()
         if self.guard.is_store_exchanged():
             self.damage = errors.make_error(
@@ -292,7 +302,9 @@ class ConnectionSet:
             self.checkpointer = Checkpointer(self.path, self.guard)
 
     def stop_reads(self, until: float) -> bool:
-        """Wait for running reads to end, and block new ones until `readers.release()`. Return whether all ended."""
+        """Wait until the running reads of this store have ended, but not beyond the time `until`. New reads are
+        blocked until the caller calls `self.readers.release()`. Return whether all reads have ended.
+        """
         return self.readers.hold(until) and all(side.is_idle(until) for side in [*self.raw_connections])
 
     def checkpoint_all(self, seconds: float) -> tuple[int, int, int]:
@@ -308,9 +320,10 @@ class ConnectionSet:
         return busy, frames, moved
 
     def leave_log_alone(self, alone: bool) -> None:
-        """Choose how the connections are closed. With `alone`, closing leaves the log and the file unchanged.
+        """Set what SQLite does with the write-ahead log when the connections of this store are closed.
 
-        Otherwise, closing checkpoints and removes the log.
+        If `alone` is true, closing them leaves the log and the database file unchanged. If it is false, closing the
+        last connection copies the log into the database file and removes the log.
         """
         for connection in (
             *self.readers.get_idle(),
@@ -405,7 +418,10 @@ class ConnectionSet:
                 take_log_away(self.path)
 
     def _abandon(self) -> None:
-        """Keep the connections of the parent alive in a forked child. Closing them would affect the parent."""
+        """In a forked child, mark this store as closed, but keep the connection objects of the parent in memory.
+
+        If they were freed, SQLite would close them, which would affect the parent.
+        """
         self.is_closed = True
         _PARENTS.append((self.connection, *self.readers.empty(), *self.raw_connections))
 
@@ -486,7 +502,11 @@ class ConnectionSet:
         return self._stop_writing(error, problem)
 
     def _stop_writing(self, error: errors.HermesError, problem: Exception) -> errors.HermesError:
-        """Mark the file as damaged, so that no process writes to it any more. Return the error."""
+        """Record that the database file is damaged, so that no process writes to it any more.
+
+        `problem` is the error of SQLite, and its text is stored beside the file. Return `error` unchanged, so that
+        the caller can raise it.
+        """
         if self.damage is None:
             self.damage = error
             mark_damaged(self.path, str(problem))
@@ -497,7 +517,10 @@ _PARENTS: list[Any] = []
 
 
 def _close_at_exit() -> None:
-    """Save removed logs, or report their loss, while the required modules still work."""
+    """At program exit, close each store whose write-ahead log was removed, which saves the content of the log. If the
+    content cannot be saved, log the error. Later during the exit, the Python modules that this needs may already be
+    unusable.
+    """
     for store in file_guard.list_endangered_stores():
         try:
             store.close_at_exit()

@@ -43,7 +43,10 @@ def fill(connection: apsw.Connection) -> None:
 
 
 def publish(fresh: Path, path: Path) -> None:
-    """Give the finished file its final name, without replacing a file that was created in the meantime."""
+    """Give the finished store in the temporary file `fresh` its final name, `path`.
+
+    If another program has created a file at `path` in the meantime, leave that file in place.
+    """
     try:
         os.link(fresh, path)
     except FileExistsError:

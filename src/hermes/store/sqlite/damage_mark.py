@@ -24,7 +24,10 @@ def describe_short_file(size: int) -> str | None:
 
 
 def mark_damaged(path: Path, problem: str) -> None:
-    """Write a mark that every later opener sees. Ignore write errors, because the disk may have failed."""
+    """Write a file beside the database file `path` that tells every later opener that the database is damaged.
+
+    The file contains the text `problem`. If it cannot be created, do nothing, because the disk may have failed.
+    """
     try:
         descriptor = home.open_private_file(
             f"{path}{DAMAGE_MARK}",

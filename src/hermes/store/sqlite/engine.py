@@ -81,7 +81,9 @@ class SqliteEngine:
     """The engine for a SQLite file. See `hermes.store.engine.Engine`."""
 
     def __init__(self, path: Path, *, read_only: bool = False, **figures: Any) -> None:
-        """Open or create the store. `figures` are keyword arguments of `Transactions`."""
+        """Open the store at `path`, or create it. `figures` are further keyword arguments, which are passed to
+        `Transactions`.
+        """
         self.path = path
         self.read_only = read_only
         self._transactions = Transactions(path, read_only=read_only, **figures)
@@ -156,7 +158,11 @@ class SqliteEngine:
     def _repair_and_write(
         self, problem: Exception, work: Callable[[Writer], T], *, share: bool, repeatable: bool
     ) -> T:
-        """Repair the condition that caused `problem` and prevented the write, then repeat the write."""
+        """Repair the condition that made the write `work` fail, then run `work` again and return its result.
+
+        `problem` is the error of the failed write. If it says that the search index is damaged, the index is rebuilt.
+        Otherwise rows with too high ids are moved to lower ids.
+        """
 
         def write() -> T:
             self._connections.check_writable()
@@ -170,7 +176,9 @@ class SqliteEngine:
         return write()  # even if no id was moved: another thread or process may have moved them just before
 
     def _make_room_for_ids(self) -> None:
-        """Move rows to lower ids if another program has used up the ids."""
+        """If no new rows can be added because another program stored a row with the highest possible id, give such
+        rows lower ids.
+        """
         from hermes.store.sqlite.upkeep import row_ids
 
         with self.read() as reader:
@@ -277,9 +285,10 @@ class SqliteEngine:
         self._rewrite_file()
 
     def _rewrite_file(self) -> bool:
-        """Rewrite the index and the file.
+        """Merge the search index and vacuum the database file, so that no deleted content is left in them.
 
-        Return False if old content is left in the log because other connections read it.
+        Return False if deleted content is left in the write-ahead log, because other connections are still reading
+        from the log.
         """
         from hermes.store.sqlite.search import blocks, index, substring
 
@@ -301,10 +310,11 @@ class SqliteEngine:
         return self._transactions.run_alone(work)
 
     def optimize(self) -> Optimized:
-        """Merge the index and return free pages to the file system. Use this when the store is idle.
+        """Merge the search index, and return the free pages of the database file to the file system. Call this when
+        no one uses the store.
 
-        ANALYZE is not run, because its samples would keep titles of deleted sessions. It is not needed
-        either, because every query fixes its own plan.
+        SQLite's ANALYZE is not run, because the samples that it stores would keep titles of deleted sessions. It is
+        not needed either, because every query of the store fixes its own query plan.
         """
         from hermes.store.sqlite.migrations.runner import shrink
         from hermes.store.sqlite.search import blocks, index, substring
@@ -461,9 +471,9 @@ class SqliteEngine:
             self._connections.settle_log(reading=self.read_only)
 
     def _hold_log(self) -> LogLock:
-        """Return a shared log lock, after checking that the log is in place.
+        """Return the log lock, acquired in shared mode, after checking that the write-ahead log is in its place.
 
-        Until the lock is closed, no process can start a new log.
+        Until the caller closes the returned lock, no process can start a new log.
         """
         until = time.monotonic() + self._connections.deadline
         while True:
@@ -508,7 +518,10 @@ class CopyEngine(SqliteEngine):
             copy_cache.remove_outdated()
 
     def verify(self) -> Health:
-        """Verify the copy. The pages of the original were checked when the copy was made."""
+        """Verify the readable copy, and return the result under the path of the original store.
+
+        The pages of the original were already checked when the copy was made.
+        """
         return super().verify()._replace(path=self._original)
 
     def backup(self, target: Path | None) -> Backup:

@@ -35,7 +35,7 @@ _interrupted = False
 
 
 class Inside:
-    """Marks a thread as inside SQLite: `with Inside():`.
+    """A context manager, `with Inside():`, that marks the current thread as inside SQLite during its block.
 
     The blocks may be nested, and a block may end in another thread.
     """
@@ -85,7 +85,9 @@ def was_torn() -> bool:
 
 
 def share(descriptor: int) -> None:
-    """Register a descriptor that has locks. A forked child closes it."""
+    """Register a file descriptor that holds file locks, so that a forked child closes its copy of the descriptor at
+    once.
+    """
     _shared.add(descriptor)
 
 
@@ -94,9 +96,10 @@ def unshare(descriptor: int) -> None:
 
 
 def _before() -> None:
-    """Wait for other threads to leave SQLite.
+    """Before a fork, wait until all other threads of this process have left SQLite, or until `WAIT_S` seconds have
+    passed.
 
-    A KeyboardInterrupt is deferred, because the fork cannot be cancelled.
+    A KeyboardInterrupt during the wait is raised after the fork, because the fork cannot be cancelled.
     """
     global _forking, _forker, _forks, _interrupted
     _one_fork.acquire()

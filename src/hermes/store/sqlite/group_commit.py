@@ -45,7 +45,9 @@ arrive would lead alone, and the threads that arrive during its commit would be 
 
 
 class Ticket:
-    """A write of one caller in the commit queue."""
+    """A write that a thread has put into the commit queue: the function to run, its options, its result, and its
+    state in the queue.
+    """
 
     __slots__ = (
         *("work", "share", "repeatable", "impatient", "outside"),
@@ -81,15 +83,19 @@ class Ticket:
 
 
 class Owner(Protocol):
-    """Runs the transactions of a queue."""
+    """The object to which a commit queue belongs. It runs the transactions of the queue."""
 
     def transact(self, batch: list[Ticket]) -> None:
-        """Finish every ticket with a result or an error. Raise if the leading thread is interrupted."""
+        """Run the writes of all tickets in `batch` in one transaction, and store a result or an error in each ticket.
+
+        Raise an exception only if a signal handler interrupts the calling thread, which is the leader.
+        """
 
     def undo(self, batch: list[Ticket]) -> None:
-        """After an interrupt: if the batch was committed, mark its tickets as finished.
+        """Clean up after a signal handler has interrupted the transaction of `batch`.
 
-        Otherwise roll it back.
+        If the transaction was committed, mark the tickets of `batch` as finished. Otherwise roll the transaction
+        back.
         """
 
     def find_way_past(self, ticket: Ticket, interrupted: list[Ticket]) -> Callable[[Ticket], Any] | None:
@@ -182,10 +188,12 @@ class CommitQueue:
         return self._leader is ticket
 
     def take_lead(self, ticket: Ticket, end: Callable[[], None]) -> None:
-        """Wait until this thread leads, for a transaction that stays open after this call.
+        """Wait until this thread is the leader of the commit queue, and let it stay the leader after this call
+        returns.
 
-        The thread must call `give_up_lead`. `end` does so: it is called before another write of the same thread.
-        Signal handlers must not run in this thread.
+        The thread needs this for a transaction that stays open between calls. At its end, the thread must call
+        `give_up_lead`. The function `end` does so too. The queue calls `end` before the same thread makes another
+        write through the queue. Signal handlers must not run in this thread.
         """
         self._enter(ticket)
         self._lead_thread, self._end_lead = get_ident(), end
@@ -229,7 +237,9 @@ class CommitQueue:
         return ticket.result if ticket.error is None else _outcome(ticket)
 
     def _enter(self, ticket: Ticket) -> None:
-        """Join the queue. Wait until a leader has made the write, or until this thread must lead."""
+        """Put `ticket` into the commit queue. Wait until a leader has made its write, or until this thread has to
+        become the leader.
+        """
         ticket.way.enter()
         with self._mutex:
             if self._leader is None:
@@ -269,7 +279,9 @@ class CommitQueue:
         self._settle(ticket)
 
     def _gather(self) -> None:
-        """Wait until there are as many followers as in the last group, or until the time is up."""
+        """As the leader, wait until as many other writes are in the queue as were committed together last time. Stop
+        waiting after a short time.
+        """
         with self._mutex:
             if len(self._waiting) >= self._crowd - 1:
                 return
@@ -280,9 +292,10 @@ class CommitQueue:
             self._all_there.acquire(blocking=False)  # it may have been released just after the timeout
 
     def _settle(self, ticket: Ticket) -> None:
-        """Remove `ticket` from the queue.
+        """Remove `ticket` from the commit queue.
 
-        If it was leading, wake its finished followers, requeue the others, and choose a leader.
+        If it was the ticket of the leader, wake the threads whose writes it has finished, put the unfinished writes
+        back into the queue, and choose a new leader.
         """
         with self._mutex:
             ticket.gone = True
@@ -312,7 +325,9 @@ class CommitQueue:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Wake the next leader, unless an earlier, interrupted call has already done so."""
+        """Wake the thread that is the leader of the queue now. If an interrupted call has already woken this thread,
+        nothing happens.
+        """
         if self._waiting and self._waiting[0] is self._leader:
             self._waiting.popleft()
         _wake(self._leader)

@@ -33,7 +33,11 @@ _holders: dict[str, int] = {}
 
 @contextmanager
 def exclusive(path: Path, *, wait: float = LONGEST_WAIT_S) -> Iterator[None]:
-    """Hold the lock during the block. Raise `StoreBusy` if it is not free within `wait` seconds."""
+    """Hold the lock on `<path>.lock` during the `with` block, so that no other process creates, migrates or replaces
+    the store at `path`.
+
+    Raise `StoreBusy` if the lock is not free within `wait` seconds.
+    """
     name = f"{path}.lock"
     try:
         owners = home.get_owners(path, path.parent)  # the store's owner may have created the lock file

@@ -85,10 +85,10 @@ Opened = tuple[apsw.Connection, file_guard.Guard, Journal]
 def open_database(
     path: Path, *, read_only: bool = False, deadline: float = DEADLINE_S, lock: LogLock | None = None
 ) -> Opened:
-    """Open the store. Wait for other programs until the deadline, as a write does.
+    """Open the store at `path`, or create it. If other programs block this, try again for `deadline` seconds.
 
-    `lock` is the log lock, already acquired exclusively. The caller passes it after this process has emptied
-    a removed log, which other processes may still have open.
+    `lock` is the log lock of the store, already acquired exclusively. The caller passes it when this process has
+    saved and emptied a removed write-ahead log, which other processes may still have open.
     """
 
     def attempt() -> Opened:
@@ -131,9 +131,9 @@ def open_database(
 
 
 def _attempt_in_turn(path: Path, *, read_only: bool, until: float, lock: LogLock | None) -> Opened:
-    """Try to open the store, again and again until the time `until`.
+    """Try to open the store at `path`. While other programs block this, try again until the time `until`.
 
-    The busy handler is not enough, because SQLite does not call it for some statements, such as `PRAGMA
+    SQLite's busy handler alone is not enough, because SQLite does not call it for some statements, such as `PRAGMA
     journal_mode`.
     """
     line = None
@@ -159,11 +159,17 @@ def _attempt_in_turn(path: Path, *, read_only: bool, until: float, lock: LogLock
 
 
 class _Replaced(OSError):
-    """The log that SQLite has opened is not the log that is beside the store now."""
+    """Raised if the write-ahead log beside the store was replaced during the open, so that SQLite has opened the old
+    log.
+    """
 
 
 def _wait_for_replacement(path: Path, *, read_only: bool) -> None:
-    """Wait for the end of a repair or conversion that has replaced the file during the open."""
+    """After an open failed because the database file was replaced, wait until the repair or conversion that replaced
+    it has ended.
+
+    A read-only opener does not wait, because it must not create the lock file.
+    """
     if not read_only:
         with lock_file.exclusive(path):
             pass
@@ -210,7 +216,7 @@ def _open(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
 
 
 def _make_current(path: Path, connection: apsw.Connection, guard: file_guard.Guard, lock: LogLock) -> None:
-    """Migrate a file of an earlier version, and add missing parts to a current one."""
+    """Bring the store at `path` to the current version: migrate an older one, and add missing parts to a current one."""
     application, layout, cookie = _read_marks(connection)
     if (application, layout) != (APPLICATION_ID, LAYOUT):
         lock.release()  # a migration takes long, and has its own lock
@@ -302,10 +308,12 @@ def take_log_away(path: Path) -> None:
 
 
 def _hold(guard: file_guard.Guard, in_use: FoundFiles | None, *, writes: bool) -> None:
-    """Acquire the guard's locks and check that SQLite has opened the right log.
+    """Acquire the locks of `guard`, and check that SQLite has opened the right write-ahead log. Raise `_Replaced` if
+    it has not.
 
-    `in_use` are the files that other processes use. Call this after the first read, with which SQLite sets up
-    its shared memory. If the lock were acquired earlier, SQLite would regard a `-shm` file left by a crash as
+    `in_use` are the log and the index (`-shm`) that other processes use, or None if they use none. `writes` says
+    whether the store is opened for writing. Call this after the first read, because SQLite sets up its shared memory
+    with this read. If the guard's locks were acquired earlier, SQLite would regard a `-shm` file left by a crash as
     current.
     """
     guard.hold()
@@ -348,7 +356,11 @@ def is_current(connection: apsw.Connection) -> bool:
 
 
 def _read_marks(connection: apsw.Connection) -> tuple[int, int, int]:
-    """Return application id, layout and schema cookie, read in one transaction to lock only once."""
+    """Return the application id, the layout and the schema cookie of the database. SQLite changes the cookie with
+    every change of the schema.
+
+    One transaction reads all three, so that SQLite locks the file only once.
+    """
     (application,), (layout,), (cookie,) = run(connection, _READ_MARKS)
     return application, layout, cookie
 

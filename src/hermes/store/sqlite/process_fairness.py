@@ -68,9 +68,9 @@ class WriterQueue:
             return False
 
     def wait_until_free(self, until: float) -> bool:
-        """Wait while another process is in the queue, unless it is stuck.
+        """Wait until no process is in the queue for the write lock. A process that is stuck in the queue is ignored.
 
-        Return False if the wait lasts until the time `until`.
+        Return False if the time `until` is reached before.
         """
         while self.is_occupied():
             if self._is_stuck():
@@ -81,9 +81,9 @@ class WriterQueue:
         return True
 
     def join(self, until: float) -> None:
-        """Wait until this process has the queue byte and is next to write.
+        """Wait until this process holds the queue byte. It is then the next process to write.
 
-        Give up at the time `until`, or if the holder is stuck.
+        Give up at the time `until`, or if the process that holds the queue byte is stuck.
         """
         while self._usable and self._descriptor >= 0 and time.monotonic() < until:
             try:

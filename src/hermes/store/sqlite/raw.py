@@ -125,11 +125,12 @@ class RawConnection:
         closed: Callable[[RawConnection], None],
         hold_log: Callable[[], LogLock],
     ) -> None:
-        """Open the connection with `connect`.
+        """Open a connection for plain SQL by calling `connect`. `path` is the path of the store.
 
-        `hold_log` is called before a transaction. It checks that the write-ahead log is in its place, and
-        returns a lock that keeps other processes from starting a new log. `settle` checks the log again after
-        the transaction. `closed` is called when the connection is closed.
+        The other arguments are functions of the store. `hold_log` is called before a transaction. It checks that the
+        write-ahead log is in its place, and returns a lock that keeps other processes from starting a new log.
+        `settle` is called after the transaction and checks the log again. `closed` is called when this connection is
+        closed.
         """
         self._connect = connect
         self._path = path
@@ -143,7 +144,7 @@ class RawConnection:
 
     @property
     def connection(self) -> apsw.Connection:
-        """The connection. It is opened again if the store had to close it."""
+        """The SQLite connection behind this object. It is opened again if the store has closed it to recover its log."""
         if self._opened is None:
             if self._is_closed:
                 raise errors.make_error(errors.StoreClosed, f"{self._path}: this connection is closed")
@@ -170,9 +171,9 @@ class RawConnection:
             lock.close()
 
     def is_idle(self, until: float) -> bool:
-        """Wait until `until` for a running statement to end.
+        """Return whether this connection is idle: it runs no statement and has no open transaction.
 
-        Return whether no statement is running and no transaction is open.
+        If a statement is running, wait for its end until the time `until`.
         """
         if not self._mutex.acquire(timeout=max(0.0, until - time.monotonic())):
             return False

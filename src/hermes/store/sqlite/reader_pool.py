@@ -75,7 +75,11 @@ class ReaderPool:
     # ---------------------------------------------------------------- taking and giving back
 
     def take(self, make: Callable[[], apsw.Connection]) -> tuple[apsw.Connection, int]:
-        """Return a plain connection for one snapshot, and the pool's generation for `give_back`."""
+        """Return a connection for one read, and the number of the pool's current generation. Pass both to `give_back`
+        later.
+
+        The connection is not scoped. If none is idle and the limit is not reached, it is opened with `make`.
+        """
         if is_main_thread():
             return self._take_in_main(self._main_plain, make, _itself)
         while True:
@@ -192,7 +196,12 @@ class ReaderPool:
                 self._changed.notify()
 
     def _note_new(self, connection: apsw.Connection, generation: int) -> bool:
-        """Register a new connection. Return False if the store was reopened in the meantime."""
+        """Count a newly opened connection as lent to the current thread. `generation` is the generation of the pool
+        before it was opened.
+
+        If the store was reopened in the meantime, close the connection and return False. If the store was closed,
+        raise an error.
+        """
         with self._changed:
             self._opening -= 1
             if self._may_go_on(generation):
@@ -204,17 +213,19 @@ class ReaderPool:
         return False
 
     def _may_go_on(self, generation: int) -> bool:
-        """Return whether the store was neither closed nor reopened since the pool had this generation."""
+        """Return whether a connection of this generation may still be used. It may if the store was neither closed
+        nor reopened since.
+        """
         return self._is_open and generation == self._generation
 
     def _closed(self) -> errors.HermesError:
         return errors.make_error(errors.StoreClosed, f"{self._path}: this SessionDB is closed")
 
     def _make(self, make: Callable[[], T]) -> T | None:
-        """Open a connection outside the lock.
+        """Open a connection with `make`, without holding the lock of the pool.
 
-        If too few file descriptors are free, wait until the pool has closed a connection or one was given
-        back, and return None. The caller then tries again.
+        If too few file descriptors are free, wait until the pool has closed a connection or a borrower has given one
+        back. Then return None, and the caller tries again.
         """
         was_scarce = self._is_scarce
         try:
@@ -246,8 +257,9 @@ class ReaderPool:
                 self._wait(self._deadline)
 
     def _wait(self, seconds: float) -> bool:
-        """Wait for a change, or until the time is up. Return False if the time is up. The caller holds the
-        lock."""
+        """Wait at most `seconds` until another thread changes the pool. Return False if nothing has changed in this
+        time. The caller holds the lock of the pool.
+        """
         self._waiting += 1
         try:
             return self._changed.wait(seconds)
@@ -283,9 +295,9 @@ class ReaderPool:
         return len(self._in_use) + self._opening + len(self._plain) + len(self._scoped)
 
     def _close_idle(self) -> bool:
-        """Make room by closing an idle connection.
+        """Close one idle connection of the pool, to make room for a new one. Return False if no connection is idle.
 
-        Return False if there is none. Each step is atomic, so no lock is needed.
+        Each step is atomic, so the lock of the pool is not needed.
         """
         for connection in self._pop_idle(time.monotonic(), most=1):
             connection.close(True)
@@ -302,10 +314,10 @@ class ReaderPool:
                 del self._in_use[connection]
 
     def _pop_idle(self, since: float, most: int | None = None) -> list[apsw.Connection]:
-        """Remove and return connections that were not used since the time `since`, the oldest first, at most
-        `most`.
+        """Remove idle connections from the pool and return them, so that the caller can close them.
 
-        The main thread calls this without the lock.
+        Only connections that were last used before the time `since` are removed, the longest unused first, and at
+        most `most` of them. The main thread calls this without the lock of the pool.
         """
         found: list[apsw.Connection] = []
         while self._plain and (most is None or len(found) < most):
@@ -331,7 +343,9 @@ class ReaderPool:
         return bool(self._in_use) or bool(self._opening) or bool(self._taking_in_main)
 
     def hold(self, until: float) -> bool:
-        """Block new reads and wait for running ones to end. Return False if they do not end in time."""
+        """Block new reads, and wait until all running reads have given their connections back. Return False if some
+        have not at the time `until`.
+        """
         self._stopped_by = threading.get_ident()
         while self.busy and time.monotonic() < until:
             self._forget_unreferenced()

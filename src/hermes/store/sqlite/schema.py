@@ -57,7 +57,10 @@ class Missing(NamedTuple):
 
     @property
     def unreadable(self) -> list[str]:
-        """The missing tables and columns, described for an error message. Statements that use them fail."""
+        """The missing tables and columns as phrases for an error message, such as `the table messages`.
+
+        Only parts without which statements of the store fail are included.
+        """
         return [f"the table {table}" for table in self.tables if table not in LATER_TABLES] + [
             f"the column {table}.{column}" for table, column in self.columns
         ]
@@ -75,7 +78,9 @@ def schema_sql() -> str:
 
 @cache
 def read_declared() -> Declared:
-    """Return the names in `schema.sql`, which declares one column per line."""
+    """Parse `schema.sql`, which declares one column per line. Return the names of its tables, columns, indexes and
+    triggers.
+    """
     columns: dict[str, set[str]] = {}
     rules: dict[str, str] = {}
     table: set[str] | None = None
@@ -99,7 +104,10 @@ def read_declared() -> Declared:
 
 
 def _name_in(words: list[str]) -> tuple[str, int]:
-    """Return the name in a CREATE statement, and the position of the word at which its columns begin."""
+    """Find the name of the new object in `words`, the words of the first line of a CREATE statement.
+
+    Return the name, and the position in `words` at which the columns begin.
+    """
     at = words.index("EXISTS") + 1
     return words[at], at + (2 if words[at + 1 :] == ["("] else 1)
 

@@ -46,7 +46,7 @@ class ScopedConnection:
         run(connection, Path(__file__).with_name("scope.sql").read_text(encoding="utf-8"))
 
     def is_for(self, owners: Owners) -> None:
-        """Limit the connection to the rows of these owners."""
+        """Set the owners whose rows are visible on this connection. Call this before each use."""
         if owners != self._owners:
             self._owners = None  # if the update is interrupted, the owners are unknown
             run(self.connection, SET_OWNERS, *_pad_owners(owners))

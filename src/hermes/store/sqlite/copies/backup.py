@@ -99,7 +99,11 @@ def prepare_folder(folder: Path, *, own: bool) -> None:
 
 
 def _publish(partial: Path, folder: Path, name: str | None, reason: str) -> Path:
-    """Move the finished copy to its final name atomically: `name`, or a generated name if `name` is None."""
+    """Move the finished copy `partial` into `folder` in one atomic step, and return its final path.
+
+    Its final name is `name`. If `name` is None, a name is generated that contains `reason`, and no existing file is
+    replaced.
+    """
     if name is not None:
         encryption.copy_note(partial, folder / name)
         os.replace(partial, folder / name)
@@ -117,9 +121,9 @@ def _publish(partial: Path, folder: Path, name: str | None, reason: str) -> Path
 
 
 def make_name(folder: Path, reason: str) -> str:
-    """Return the name for a new backup.
+    """Return a file name for a new backup in the backup folder.
 
-    Names sort in the order of creation, even if the clock was set back.
+    The names of backups sort in the order in which the backups were made, even if the clock was set back in between.
     """
     stamp, number = clock.format_stamp(), 1
     for file in folder.iterdir():
@@ -153,11 +157,12 @@ def _order_key(file: Path) -> tuple[str, int] | None:
 def trim_backups(
     path: Path, keep: int = KEEP, most_bytes: int = MOST_BYTES, *, spare: Path | None = None
 ) -> list[Path]:
-    """Remove the oldest backups beyond the limits `keep` and `most_bytes`. Return their paths.
+    """Remove the oldest backups of the store at `path`, so that at most `keep` backups with at most `most_bytes`
+    bytes are left. Return the paths of the removed backups.
 
-    The newest backup and `spare` are always kept. A backup that was made before a migration is the only copy
-    in a format that other programs can read. It is kept until a newer backup of this kind is known to be
-    intact.
+    The newest backup and the backup `spare` are always kept. A backup that was made before a migration is the only
+    copy in a format that other programs can read. It is kept until a newer backup that was also made before a
+    migration is known to be intact.
     """
     removed: list[Path] = []
     precious: list[Path] = []
@@ -212,7 +217,8 @@ def backup_error(path: Path, problem: Exception) -> errors.HermesError:
 
 
 def _is_lack_of_room(problem: Exception) -> bool:
-    """Return whether the cause is a full disk, a quota or a file-size limit.
+    """Return whether `problem` shows that a file could not grow: the disk is full, or a quota or a file-size limit
+    was reached.
 
     SQLite reports a file-size limit as a failed write.
     """

@@ -31,9 +31,10 @@ COUNT_MESSAGES = "SELECT count(*) FROM messages"
 
 
 def copy_into(source: apsw.Connection, path: Path, partial: Path) -> tuple[int, int]:
-    """Copy one snapshot into the partial file and verify it. Return the numbers of sessions and messages.
+    """Copy one snapshot of the database `source` into the file `partial`, and verify the copy. Return the numbers of
+    sessions and messages in it.
 
-    The copy of an encrypted store is encrypted too.
+    `path` is the store, which error messages name. The copy of an encrypted store is encrypted too.
     """
     # With a write-ahead log a snapshot does not block writers, so it is kept open. Without a log it would block them.
     # So the copy is made in steps, and SQLite restarts it after a write. After several restarts, writers are blocked.
@@ -104,7 +105,9 @@ def _verify(file: Path, expected: tuple[int, int] | None, path: Path) -> tuple[i
 
 
 def find_damage(connection: apsw.Connection) -> str | None:
-    """Return the first problem in the tables that are not derived, or None."""
+    """Check the tables of a database for damage, except the tables of the search index. Return a description of the
+    first problem, or None if there is none.
+    """
     try:
         for (table,) in run(connection, PLAIN_TABLES):
             for (outcome,) in run(connection, CHECK, table):

@@ -58,9 +58,9 @@ def is_encrypted(path: Path) -> bool:
 
 
 def is_expected(path: Path) -> bool:
-    """Return whether the environment names a key although this store has no encryption note.
+    """Return whether the store at `path` has no encryption note although the environment names a key.
 
-    The user is then warned.
+    The caller then warns the user that the store is not encrypted.
     """
     named = os.environ.get("HERMES_STORE_KEY") or os.environ.get("HERMES_STORE_KEY_FILE")
     return bool(named) and not _has_note(path)
@@ -72,9 +72,9 @@ def can_encrypt() -> bool:
 
 
 def note_path(path: Path) -> str:
-    """Return the path of the note.
+    """Return the path of the encryption note that belongs to the database file `path`.
 
-    If `path` is a symbolic link, the note is beside the target of the link, like SQLite's log.
+    If `path` is a symbolic link, the note is beside the target of the link, where SQLite's log is too.
     """
     return (os.path.realpath(path) if os.path.islink(path) else str(path)) + NOTE
 
@@ -93,9 +93,10 @@ def unlock(connection: apsw.Connection, path: Path) -> None:
 
 
 def apply(connection: apsw.Connection, key: bytes, *, checked: bool = True) -> None:
-    """Set the key of the connection.
+    """Set the cipher and the key of a new connection to an encrypted file.
 
-    If `checked` is False, pages that fail authentication are read without an error.
+    If `checked` is False, the authentication codes of the pages are not checked, so that damaged pages are read
+    without an error.
     """
     connection.pragma("cipher", CIPHER)
     if not checked:
@@ -109,9 +110,9 @@ def uri(path: Path) -> str:
 
 
 def target(path: Path, key: bytes | None) -> str:
-    """Return the URI of a file to write, with its key.
+    """Return a URI with which SQLite writes the file `path`, encrypted with `key`. The URI contains the key.
 
-    If `key` is None, the file is written plain, even if its source is encrypted.
+    If `key` is None, the file is written unencrypted, even if it is a copy of an encrypted database.
     """
     return uri(path) + ("?key=" if key is None else f"?cipher={CIPHER}&key=raw:{key.hex()}")
 
@@ -197,7 +198,7 @@ def _check(key: bytes, salt: str) -> str:
 
 
 def write_note(path: Path, note: Note) -> None:
-    """Write the note atomically."""
+    """Write `note` as the encryption note of the database file `path`. An older note is replaced atomically."""
     import json
 
     final = Path(note_path(path))
@@ -223,18 +224,21 @@ def remove_note(path: Path) -> None:
 
 
 def copy_note(source: Path, copy: Path) -> None:
-    """Write the encryption note of a copy, with the values of the original.
+    """Write an encryption note for the file `copy`, with the values of the note of the file `source`. Do nothing if
+    `source` has no note.
 
-    Call this before the copy is written.
+    Call this before the content of `copy` is written. Until then the new note is marked as unreliable.
     """
     if _has_note(source) and (note := read_note(source)) is not None:
         write_note(copy, note._replace(settled=False))
 
 
 def settle_note(path: Path) -> None:
-    """Make the note match the file again, after a conversion or a restore that may have been killed.
+    """If the encryption note of the database file `path` is marked as unreliable, correct it.
 
-    The caller holds the lock file beside the store.
+    A note is unreliable after a conversion or a restore was killed: the file may be plain or encrypted. If SQLite can
+    read the file without a key, the note is removed. Otherwise the note is marked as reliable. The caller holds the
+    lock file beside the store.
     """
     note = read_note(path) if _has_note(path) else None
     if note is None or note.settled or not os.path.exists(path):
@@ -251,10 +255,11 @@ def is_settled(path: Path) -> bool:
 
 @contextmanager
 def unsettle_note(path: Path, note: Note | None) -> Iterator[None]:
-    """Mark the note at `path` as unreliable during the block, in which another file replaces the one at
-    `path`.
+    """Mark the encryption note of the file `path` as unreliable while the caller replaces this file by another one,
+    in a `with` block.
 
-    `note` is the note of the new file.
+    `note` is the encryption note of the new file, or None if the new file is plain. After the block, the note is
+    corrected according to the new file (see `settle_note`).
     """
     if (unsure := note or read_note(path)) is not None:
         write_note(path, unsure._replace(settled=False))

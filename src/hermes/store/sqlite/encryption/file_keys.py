@@ -39,9 +39,10 @@ class FileKeys:
         raise encryption.wrong_key_error(file, refused) if refused else encryption.no_key_error(file, account)
 
     def _candidates(self) -> Iterator[tuple[bytes, str]]:
-        """Yield the key of the store, then all other available keys, each with the place where it was found.
+        """Yield the key of the store, then every other key that is available on this machine. Each key comes with a
+        text that says where it was found.
 
-        The others are needed if the store was decrypted or got a new key after a file was sealed.
+        The other keys are needed if the store was decrypted or got a new key after a file beside it was sealed.
         """
         from hermes.store.sqlite.encryption import store_keys
 

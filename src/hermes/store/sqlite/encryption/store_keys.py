@@ -23,9 +23,10 @@ KEY_BYTES = 32
 
 
 def candidates(account: str, key_file: str | None) -> Iterator[Key]:
-    """Yield every available key, in the order in which to try them.
+    """Yield every available key that may open a store, in the order in which to try them.
 
-    The keyring is last, because it may prompt the user.
+    First come the keys that the environment or the settings name, then the key in `key_file`. The key of `account` in
+    the system's keyring is last, because the keyring may prompt the user.
     """
     yield from _list_named_keys()
     if key_file is not None and os.path.exists(key_file):
@@ -87,9 +88,9 @@ def read_key_file(path: Path, where: str) -> Key:
 
 
 def read_keyring(account: str) -> Key | None:
-    """Return the key of this account in the keyring.
+    """Return the key that the system's keyring contains for `account`, which is the path of a store.
 
-    Return None if the keyring does not contain one, or if there is no keyring.
+    Return None if the keyring contains no such key, or if there is no keyring.
     """
     try:
         import keyring
@@ -111,11 +112,12 @@ def _get_from_keyring(account: str) -> str:
 
 
 def choose_key(path: Path, *, key_file: Path | None, keyring: bool, env: bool, generate: bool) -> Key:
-    """Return the key with which to encrypt the store at `path`.
+    """Return the key with which to encrypt the store at `path`, and where it was found.
 
-    The key of a store that is already encrypted stays the same. With `generate`, a new key is made and stored
-    in `key_file` or in the keyring. Otherwise the key is read from the named place or, if none is named, from
-    the first place that has one.
+    A store that is already encrypted keeps its key. If `generate` is true, a new key is made and stored in `key_file`
+    or in the system's keyring. Otherwise the key is read from the place that the caller names: `key_file`, the
+    keyring (`keyring`) or the environment (`env`). If the caller names none of them, the key is read from the first
+    place that has one.
     """
     if not encryption.can_encrypt():
         raise encryption.missing_cipher_error(f"{path} should be encrypted")

@@ -21,12 +21,18 @@ TEXTS = """SELECT CAST(content AS BLOB), CAST(tool_calls AS BLOB), CAST(reasonin
 
 
 def fingerprint(reader: Reader, session_id: str, *, uids: bool = True) -> Fingerprint:
-    """Return the fingerprint of a session. Pass `uids=False` for a store version without the column `uid`."""
+    """Return the fingerprint of a session, which is made from its row and its messages and identifies it in a copy of
+    the store.
+
+    Pass `uids=False` for a store of a version whose table `messages` has no column `uid`.
+    """
     messages = reader.rows(MESSAGES if uids else MESSAGES_WITHOUT_UID, session_id, MOST_MESSAGES)
     return make_fingerprint(session_id, reader.row(SESSION, session_id), messages)
 
 
 def texts_of(reader: Reader, session_id: str) -> Iterator[str]:
-    """Yield content, tool calls and reasoning of a session's messages. Bytes that are not UTF-8 are replaced."""
+    """Yield the texts of every message of a session: content, tool calls and reasoning. Bytes that are not valid
+    UTF-8 are replaced by U+FFFD.
+    """
     for cells in reader.each(TEXTS, session_id):
         yield from ((cell or b"").decode("utf-8", "replace") for cell in cells)

@@ -107,10 +107,10 @@ class CopyEraser:
         self._unfinished: list[str] = []
 
     def erase(self) -> Erased:
-        """Clean every copy.
+        """Remove the deleted sessions from every copy of the store.
 
-        Return the files that were changed, the files that were left unchanged, each with the reason, and the
-        files that must be cleaned later.
+        Return three lists: the files that were changed, the files that were left unchanged (each with the reason),
+        and the files that must be cleaned later because another program uses them.
         """
         for copy in list_backups(self._path):
             self._try(copy, self._clean_backup)
@@ -183,8 +183,11 @@ class CopyEraser:
         self._left.append(f"{self._name(file)} {why}: it was not changed")
 
     def _of_ours(self, found: Mapping[str, Fingerprint]) -> list[str]:
-        """Return the sessions in `found` that can be the deleted ones. Used for the store's own backups, for
-        which no further proof is needed."""
+        """Return the ids of the sessions in `found` that may be the deleted sessions, by their fingerprints.
+
+        `found` maps ids to fingerprints, as `find_sessions` returns them. This test is used for the store's own
+        backups. For other files, `_proven` is used, which is stricter.
+        """
         known = {session_id: self._gone[session_id] for session_id in found}
         return [
             session_id
@@ -193,7 +196,10 @@ class CopyEraser:
         ]
 
     def _proven(self, found: Mapping[str, Fingerprint]) -> list[str]:
-        """Return the sessions in `found` that are certainly the deleted ones."""
+        """Return the ids of the sessions in `found` whose fingerprints prove that they are the deleted sessions.
+
+        `found` maps ids to fingerprints, as `find_sessions` returns them.
+        """
         known = {session_id: self._gone[session_id] for session_id in found}
         return [
             session_id
@@ -202,7 +208,11 @@ class CopyEraser:
         ]
 
     def _rewrite(self, copy: Path, choose: Callable[[Mapping[str, Fingerprint]], list[str]]) -> None:
-        """Replace the file by a copy without the sessions, while no other program has it open."""
+        """Replace the database `copy` by a version of it without the deleted sessions. Other programs are locked out
+        meanwhile.
+
+        `choose` selects the ids to delete from the sessions that `find_sessions` returns.
+        """
         if file_guard.is_open(copy):
             raise apsw.BusyError
         live, old = connect(copy), None
@@ -232,9 +242,9 @@ class CopyEraser:
 
 @contextmanager
 def _detect_replacement(file: Path) -> Iterator[None]:
-    """Turn a damage error into `BusyError` if the file was replaced in the meantime.
+    """If the `with` block raises a damage error and `file` was replaced during the block, raise `BusyError` instead.
 
-    Another purge has then put a clean copy in its place.
+    In this case `file` is not damaged: another purge has put a clean copy in its place.
     """
     before = identity_of(file)
     try:
@@ -258,8 +268,9 @@ def _inspect_copy(file: Path, gone: Gone) -> dict[str, Fingerprint]:
 
 
 def find_sessions(connection: apsw.Connection, gone: Gone) -> dict[str, Fingerprint]:
-    """Return the sessions of `gone` that the database contains, with their fingerprints. The database can have
-    any version."""
+    """Return the deleted sessions (`gone`) that a database still contains: their ids, each with the fingerprint of
+    the session in this database. The database can have any schema version.
+    """
     columns = {table: read_columns(connection, table).keys() for table in NEEDED}
     if any(not needed <= columns[table] for table, needed in NEEDED.items()):
         return {}
@@ -269,7 +280,10 @@ def find_sessions(connection: apsw.Connection, gone: Gone) -> dict[str, Fingerpr
 
 
 def _forget_sessions(copy: Path, session_ids: Collection[str]) -> None:
-    """Delete the sessions from a temporary file. If that is interrupted, the file is discarded."""
+    """Delete the sessions with the ids `session_ids` from `copy`, which is a temporary copy of a store.
+
+    The deletion cannot be rolled back. If it is interrupted, the caller discards the temporary file.
+    """
     connection = connect(copy)
     try:
         run(connection, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA foreign_keys=OFF")
@@ -319,7 +333,7 @@ def _forget_terms(
 
 
 class Survey(NamedTuple):
-    """The files below the folder of a store."""
+    """The databases that were found in the folder of a store and below it, and whether all files there were examined."""
 
     databases: list[Path]
     """Databases that may or may not be copies of the store."""

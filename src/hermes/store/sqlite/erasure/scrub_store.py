@@ -187,9 +187,10 @@ class CopyScrubber:
                 self.places.append(Scrubbed(self._name(copy), found.occurrences, found.sessions))
 
     def _rewritten(self, copy: Path) -> ScrubReceipt:
-        """Remove the secret from the rows, index and free pages of a copy of any version.
+        """Remove the secret from the rows, the search index and the free pages of `copy`, a copy of a store in any
+        version. Return where the secret was found.
 
-        A database that is not a session store is left unchanged.
+        In a dry run, change nothing. A database that is not a session store is left unchanged too.
         """
         alone = not any(Path(f"{copy}{ending}").exists() for ending in SIDECARS)
         connection = connect(copy, read_only=self._dry_run, immutable=self._dry_run and alone)
@@ -206,7 +207,9 @@ class CopyScrubber:
             connection.close()
 
     def _blot(self, file: Path) -> None:
-        """Overwrite the secret in a file that is not an intact database."""
+        """Overwrite each occurrence of the secret in `file`, which SQLite cannot read as a database. In a dry run,
+        only count them.
+        """
         try:
             cleaned, count = self._secret.mask_in_bytes(file.read_bytes())
             if count and not self._dry_run:
@@ -253,7 +256,9 @@ class Table(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A row with the secret: its key, and the number of occurrences in each column."""
+    """A row of any table that contains the secret: the key of the row, the number of occurrences in each column, and
+    the sessions to which the row belongs. (This is not a search hit.)
+    """
 
     table: Table
     key: tuple[Any, ...]
@@ -262,9 +267,9 @@ class Hit(NamedTuple):
 
 
 def _find_hits(reader: SqliteReader, secret: Secret) -> Iterator[Hit]:
-    """Yield every row with the secret.
+    """Yield every row of the database that contains the secret.
 
-    The search tables come last, after the tables from which they are derived.
+    Rows of the search tables come last, after the rows of the tables from which they are derived.
     """
     for table in list(_list_tables(reader)):
         keys, cells = (
@@ -285,9 +290,10 @@ def _find_hits(reader: SqliteReader, secret: Secret) -> Iterator[Hit]:
 
 
 def _take_out(secret: Secret, table: Table, data: bytes) -> tuple[bytes, int]:
-    """Remove the secret from a value. Return the new value and the number of removed occurrences.
+    """Remove the secret from `data`, a value of one row of `table`. Return the new value and the number of removed
+    occurrences.
 
-    In tags, which are stored in lower case, the lower-case form of the secret is removed too.
+    Tags are stored in lower case. From a value of the table `tags`, the lower-case form of the secret is removed too.
     """
     cleaned, count = secret.remove_from_bytes(data)
     if table.name == "tags" and secret.folded is not secret:
@@ -312,7 +318,7 @@ def _list_tables(reader: SqliteReader) -> Iterator[Table]:
 
 
 def _rewrite_rows(writer: Writer, hits: Iterable[Hit], secret: Secret) -> list[str]:
-    """Remove the secret from the current content of these rows.
+    """Remove the secret from the rows `hits`. Each row is read again, because it may have changed since it was found.
 
     Return a description of each row that could not be changed.
     """
@@ -371,8 +377,10 @@ def _set(writer: Writer, hit: Hit, changes: dict[str, bytes], same: str) -> list
 
 
 def _fit_length(data: bytes, number: int) -> bytes:
-    """Return the title `data`. If `number` is higher than 1, append it as a suffix such as ` (2)`. Shorten
-    the title if it would be too long."""
+    """Return the session title `data`, shortened if it would exceed the longest allowed title.
+
+    If `number` is higher than 1, the result ends with it, for example ` (2)`.
+    """
     suffix = f" ({number})" if number > 1 else ""
     text = data.decode("utf-8", "replace")
     if len(text) + len(suffix) > MAX_TITLE_LENGTH:

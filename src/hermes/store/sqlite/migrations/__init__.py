@@ -66,9 +66,10 @@ SIGNS = {
 
 
 def check_version(connection: apsw.Connection, path: Path) -> Standing:
-    """Return the kind of the database.
+    """Return the kind of a database: `empty` (no tables), `older` (it must be migrated), or `ours` (a Hermes store in
+    the current layout).
 
-    If it must not be opened, raise an error and leave it unchanged.
+    If this version of the program must not open the database, raise an error. The database is not changed.
     """
     marked = pragma(connection, "PRAGMA application_id") == APPLICATION_ID
     layout = pragma(connection, "PRAGMA user_version")
@@ -95,7 +96,7 @@ def check_version(connection: apsw.Connection, path: Path) -> Standing:
 
 
 def has_former_layout(connection: apsw.Connection) -> bool:
-    """Return whether this is a Hermes store in an older layout, which can be read without a migration."""
+    """Return whether the database is a Hermes store in an older layout. Such a store can be read without a migration."""
     if pragma(connection, "PRAGMA application_id") != APPLICATION_ID:
         return False
     return bool(0 < pragma(connection, "PRAGMA user_version") < LAYOUT)
@@ -127,9 +128,9 @@ def _refuse_newer(version: int | None, path: Path) -> None:
 
 
 def read_documented_version(connection: apsw.Connection, path: Path) -> int | None:
-    """Return the version in the table `schema_version`.
+    """Return the schema version of the reference that the table `schema_version` of the database names.
 
-    Return None if the table is empty, as in a new installation of the reference.
+    Return None if the table has no row, as in a new installation of the reference, or has no column `version`.
     """
     if "version" not in {row[0].lower() for row in run(connection, COLUMNS, "schema_version")}:
         return None

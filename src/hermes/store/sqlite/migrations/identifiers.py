@@ -8,7 +8,9 @@ def quote_name(name: str) -> str:
 
 
 def fill_names(statement: str, **names: str) -> str:
-    """Return the statement with each `{key}` replaced by a quoted identifier."""
+    """Return `statement` with each placeholder `{key}` replaced by the quoted identifier that is passed as the
+    keyword argument `key`.
+    """
     for key, name in names.items():
         statement = statement.replace("{" + key + "}", quote_name(name))
     return statement

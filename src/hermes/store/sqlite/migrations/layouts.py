@@ -25,13 +25,19 @@ MARK = f"PRAGMA user_version={LAYOUT}"
 
 
 def migrate_layout(connection: apsw.Connection, path: Path) -> None:
-    """Migrate the layout. The connection must be writable and not in a transaction."""
+    """Migrate a Hermes store in an older layout to the current layout, in one transaction.
+
+    The connection must be writable and not in a transaction. `path` is the path of the store.
+    """
     with without_triggers(connection), transaction(connection):
         raise_layout(connection, path)
 
 
 def raise_layout(connection: apsw.Connection, path: Path) -> None:
-    """Migrate the layout within the caller's transaction. The caller has disabled triggers."""
+    """Migrate a Hermes store in an older layout to the current layout, within the caller's transaction.
+
+    The caller has disabled the triggers of the store (see `without_triggers`).
+    """
     from hermes.store.sqlite.migrations.reconciliation import complete
 
     complete(connection, path)

@@ -59,10 +59,10 @@ def take(
     columns: dict[str, tuple[str, ...]],
     titles: Mapping[Any, bytes | str] | None = None,
 ) -> Proof:
-    """Compute the checksums of `sessions` and `messages`.
+    """Compute the count and the checksums of the rows of `sessions` and `messages`, over the columns `columns`.
 
-    `titles` are the former titles of sessions that the migration has renamed. They are used instead of the
-    new titles.
+    `titles` maps the ids of sessions that the migration has renamed to their former titles. The checksum of such a
+    session is computed with its former title, so that the renaming does not count as a change.
     """
     proof = Proof(columns)
     proof.sessions, proof.session_count = _digests(
@@ -75,9 +75,9 @@ def take(
 
 
 def list_differences(before: Proof, after: Proof, added: set[Any]) -> list[str]:
-    """Describe all differences.
+    """Describe each difference between the checksums from before and after a migration, except the expected ones.
 
-    `added` are the sessions that the migration created for messages without a session.
+    `added` are the ids of the sessions that the migration created for messages without a session.
     """
     found = [f"session {key!r} was lost or changed" for key in _differ(before.sessions, after.sessions)]
     found += [
@@ -102,7 +102,9 @@ def _differ(before: Mapping[Any, bytes], after: Mapping[Any, bytes]) -> list[Any
 
 
 def cell(value: str | bytes) -> bytes | str:
-    """Return `value` in the form in which the SQL expression `CELL` returns it."""
+    """Return the title `value` in the form in which the SQL expression `CELL` returns a value of a row. This makes
+    both comparable.
+    """
     return value.encode() if isinstance(value, str) else value.hex().upper()
 
 

@@ -111,9 +111,11 @@ def complete(connection: apsw.Connection, path: Path) -> Missing:
 
 
 def _restore_topics(connection: apsw.Connection, path: Path, lacking: Missing) -> Missing:
-    """Restore missing tables and columns of Telegram topics; existing rows are kept.
+    """Create the tables and columns of Telegram topics that `lacking`, the list of missing parts, contains. Existing
+    rows are kept.
 
-    Return the other missing parts.
+    Return `lacking` without these tables and columns. Raise `StoreDamaged` if a table that has rows lacks a column
+    without which the rows are useless.
     """
     columns = [(table, name) for table, name in lacking.columns if table in TOPIC_COLUMNS]
     tables = [table for table in lacking.tables if table in TOPIC_COLUMNS]
@@ -131,9 +133,11 @@ def _restore_topics(connection: apsw.Connection, path: Path, lacking: Missing) -
 def _drop_unfit_tables(
     connection: apsw.Connection, path: Path, lacking: Missing, want: Shape
 ) -> dict[str, int]:
-    """Drop empty tables that lack a column which cannot be added.
+    """Drop each empty table that lacks a column which SQLite cannot add to an existing table. The caller creates
+    these tables again.
 
-    Return their last ids from `sqlite_sequence`, by table.
+    `lacking` are the missing parts of the store, and `want` is the shape of a complete store. Return the last id of
+    each dropped table, from `sqlite_sequence`. Raise `StoreDamaged` if such a table has rows.
     """
     sequences: dict[str, int] = {}
     for table, name in lacking.columns:
@@ -153,7 +157,9 @@ def _can_be_added(column: Column) -> bool:
 
 
 def _add(connection: apsw.Connection, table: str, column: Column) -> None:
-    """Add the column. Do nothing if the table was dropped, because it is then created again as a whole."""
+    """Add the missing column `column` to `table`. If the table was dropped, do nothing, because it is created again
+    with all its columns.
+    """
     reference = (
         " REFERENCES sessions(id)" if (table, column.name) == ("sessions", "parent_session_id") else ""
     )

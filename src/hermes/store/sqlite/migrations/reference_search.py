@@ -61,10 +61,11 @@ def drop_foreign_search(connection: apsw.Connection) -> list[str]:
 
 
 def _find_search_objects(connection: apsw.Connection) -> list[tuple[str, str, int]]:
-    """Return type, name and root page of the search tables and of all triggers that use them.
+    """Return (type, name, root page) of each full-text table of the reference, and of each trigger that uses such a
+    table.
 
-    Every such trigger is included, whatever its name and table: once the search tables are removed, every
-    statement that fires it would fail.
+    Triggers of other programs are included. Once the full-text tables are removed, every statement that fires such a
+    trigger would fail.
     """
     rows = run(connection, FIND)
     return [
@@ -82,9 +83,10 @@ def _is_search_trigger(trigger: str) -> bool:
 
 
 def list_foreign_triggers(connection: apsw.Connection) -> list[str]:
-    """Return the triggers on the search tables that other programs than the reference created.
+    """Return the names of the triggers that use the full-text tables of the reference, but were created by another
+    program.
 
-    The user is informed about them.
+    They are removed together with these tables, and the user is informed.
     """
     return [
         name
@@ -152,7 +154,9 @@ def writable_schema(connection: apsw.Connection) -> Iterator[None]:
 
 
 def _is_behind_another(name: str, tables: Collection[str]) -> bool:
-    """Return whether `name` is that of an FTS5 shadow table whose main table is in `tables`."""
+    """Return whether `name` is the name of a table in which FTS5 stores the data of a full-text table (a shadow
+    table), and that full-text table is in `tables`.
+    """
     main, _, part = name.rpartition("_")
     return main in tables and part in ("data", "idx", "content", "docsize", "config")
 

@@ -104,10 +104,11 @@ def run_course(path: Path, connection: apsw.Connection, *, keep_backup: bool = T
 
 
 def shrink(connection: apsw.Connection) -> str | None:
-    """Rewrite the file without the free pages of the old search tables. Return a note if that was not
-    possible.
+    """Rewrite the database file with VACUUM, so that it has no free pages. After a migration, these are the pages of
+    the old search tables.
 
-    The rewrite changes no data. If the disk is full or the file is busy, it can be done later.
+    The rewrite changes no data. If it fails, for example because the disk is full or the file is busy, return a text
+    for the user that says how to do it later. Otherwise return None.
     """
     try:
         run(connection, "PRAGMA auto_vacuum=INCREMENTAL")
@@ -119,9 +120,9 @@ def shrink(connection: apsw.Connection) -> str | None:
 
 
 def _read_version(connection: apsw.Connection, path: Path, have: Shape) -> int:
-    """Return the schema version of the reference that the database has, or 1 if it names none.
+    """Return the schema version of the reference that the database has. If the database names no version, return 1.
 
-    With 1, all steps are run. That is cheap, because each step first checks whether it is needed.
+    From version 1, all migration steps are run. That is cheap, because each step first checks whether it is needed.
     """
     return (read_documented_version(connection, path) or 1) if "schema_version" in have.tables else 1
 
@@ -136,9 +137,10 @@ def _has_rows(connection: apsw.Connection, have: Shape) -> bool:
 
 @contextmanager
 def _prepare_connection(connection: apsw.Connection) -> Iterator[None]:
-    """Turn foreign keys off during the migration, because old rows may have invalid references.
+    """Set two pragmas of the connection during the migration, which is the `with` block, and restore them afterwards.
 
-    Freed pages are overwritten only where this needs no further writes, because VACUUM removes them anyway.
+    Foreign keys are turned off, because old rows may have invalid references. Freed pages are overwritten only where
+    this needs no additional writes, because the VACUUM after the migration removes them anyway.
     """
     keys, erase = pragma(connection, "PRAGMA foreign_keys"), pragma(connection, "PRAGMA secure_delete")
     run(connection, "PRAGMA foreign_keys=OFF")

@@ -115,9 +115,10 @@ def refuse_collisions(connection: apsw.Connection, path: Path, want: Shape) -> N
 
 
 def find_collisions(connection: apsw.Connection, want: Shape) -> dict[str, str]:
-    """Return the names in `want` that another program uses for a different object.
+    """Return the names in `want`, the shape of a store, that another program uses in the database for a different
+    object.
 
-    The values are the kinds of these objects.
+    Each name is mapped to the kind of the other program's object, such as `table` or `view`.
     """
     have = Shape(connection)
     return {
@@ -128,7 +129,11 @@ def find_collisions(connection: apsw.Connection, want: Shape) -> dict[str, str]:
 
 
 def _may_be_ours(name: str, have: Shape, want: Shape) -> bool:
-    """Return whether the object `name` has the expected kind and, if it is a table, the expected columns."""
+    """Return whether the object `name` in the database can be the one that a store needs under this name.
+
+    `have` is the shape of the database, and `want` is the shape of a store. The kind of the object must be the same.
+    A table must have the columns that a store needs, and an SQL index must be on the same columns.
+    """
     if have.kinds[name] != want.kinds[name] or (name in have.virtual) != (name in want.virtual):
         return False
     if name in want.indexed:
@@ -139,7 +144,8 @@ def _may_be_ours(name: str, have: Shape, want: Shape) -> bool:
 
 
 def find_misspelt(connection: apsw.Connection, want: Shape) -> list[tuple[str, str]]:
-    """Return table and column of each column of `schema.sql` that the database spells differently.
+    """Return (table, column) for each column whose name differs from `schema.sql` only in the case of its letters, as
+    in `Title`.
 
     SQLite treats both spellings as equal.
     """
@@ -152,7 +158,9 @@ def find_misspelt(connection: apsw.Connection, want: Shape) -> list[tuple[str, s
 
 
 def respell(connection: apsw.Connection, misspelt: list[tuple[str, str]]) -> None:
-    """Rename the columns to the expected spelling, because code that reads whole rows expects it."""
+    """Rename the columns `misspelt`, which `find_misspelt` returned, to the spelling in `schema.sql`. Code that reads
+    whole rows expects this spelling.
+    """
     for table, name in misspelt:
         run(connection, fill_names(RENAME_COLUMN, table=table, old=name, new=fold_name(name)))
 
@@ -172,9 +180,9 @@ def add_column(connection: apsw.Connection, table: str, column: Column) -> bool:
 
 
 def find_gaps(connection: apsw.Connection, want: Shape) -> dict[str, list[str]]:
-    """Return, by table, the columns that contain NULL although `schema.sql` forbids it.
+    """For `sessions` and `messages`, return the columns in which a row has NULL although `schema.sql` forbids it.
 
-    Another program may have declared these columns differently.
+    This happens if another program created the table and declared the column without NOT NULL.
     """
     gaps: dict[str, list[str]] = {}
     for table in ("sessions", "messages"):

@@ -102,9 +102,10 @@ STEPS = (
 
 
 def run_step(connection: apsw.Connection, step: Step, want: Shape) -> bool:
-    """Run one step in one transaction.
+    """Run one migration step in one transaction.
 
-    Return whether search tables had to be struck because they could not be dropped.
+    Return whether the search tables of the reference could not be dropped, so that only their names were deleted from
+    the schema.
     """
 
     def work(connection: apsw.Connection, strike: bool) -> None:
@@ -119,7 +120,7 @@ def run_step(connection: apsw.Connection, step: Step, want: Shape) -> bool:
 
 
 def set_version(connection: apsw.Connection, version: int) -> None:
-    """Store the version as the only row of `schema_version`."""
+    """Store `version` in the table `schema_version`, as its only row. Create the table if it is missing."""
     run(connection, CREATE_VERSION)
     run(connection, CLEAR_VERSION)
     run(connection, SET_VERSION, version)

@@ -38,9 +38,11 @@ USUAL_PAGE = 4096
 
 @contextmanager
 def lock_out(path: Path, real: Path) -> Iterator[tuple[int | None, Log | None]]:
-    """Yield a descriptor of the file, and its log, while SQLite in other processes is locked out.
+    """Lock a damaged database against SQLite in other processes during the `with` block.
 
-    The descriptor is None if the file is missing. The log is None if it is missing or empty.
+    `path` is the path of the store, and `real` is the same path without symbolic links. Yield a descriptor of the
+    database file, and its write-ahead log. The descriptor is None if the file is missing. The log is None if it is
+    missing or empty. Raise `StoreBusy` if another process has the file open.
     """
     opened: list[int] = []
 
@@ -89,7 +91,11 @@ def busy_error(path: Path) -> errors.HermesError:
 
 
 def fold_log(real: Path, descriptor: int | None, image: Image) -> None:
-    """Write the log's pages into the damaged file, like a checkpoint, and empty the log."""
+    """Write the pages of the write-ahead log into the damaged database file `real`, as a checkpoint does, and empty
+    the log.
+
+    `descriptor` is an open descriptor of `real`, or None if the file is missing. In this case the file is created.
+    """
     log = beside(real, "-wal")
     if not get_size(log):
         return
@@ -106,7 +112,7 @@ def fold_log(real: Path, descriptor: int | None, image: Image) -> None:
 
 
 class SealedImage(Image):
-    """An image whose pages are read and decrypted through a connection.
+    """The pages of an encrypted database. They are read and decrypted through a SQLite connection.
 
     A page that fails authentication counts as missing.
     """
@@ -131,7 +137,9 @@ class SealedImage(Image):
         return page[at % self.page_size :][:size]
 
     def changed_pages(self) -> Iterator[tuple[int, bytes]]:
-        """Yield offset and encrypted bytes of each page that the log contained."""
+        """Yield (offset, bytes) of each page that differs from the original file, because the log contained a newer
+        version. The bytes are encrypted.
+        """
         for at in range(0, self._size, self.page_size):
             new = os.pread(self._folded, self.page_size, at)
             old = b"" if self._original is None else os.pread(self._original, self.page_size, at)
@@ -165,9 +173,9 @@ def open_unsealed(real: Path, descriptor: int | None) -> Iterator[Image]:
 
 
 def _fold(copy: Path) -> None:
-    """Make SQLite checkpoint the log into the file.
+    """Let SQLite copy the write-ahead log of the database file `copy` into this file.
 
-    If this fails here, SQLite tries again when the connection is closed.
+    Errors are ignored, because SQLite tries again when the connection is closed.
     """
     connection = connect(copy)
     try:

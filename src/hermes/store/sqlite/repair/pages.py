@@ -91,7 +91,7 @@ class Log:
 
 
 class Image:
-    """The pages of a database, with its log applied."""
+    """The pages of a damaged database file. Pages in its write-ahead log take precedence over those in the file."""
 
     def __init__(self, descriptor: int | None, log: Log | None) -> None:
         self._descriptor = descriptor
@@ -116,7 +116,10 @@ class Image:
         return b"" if self._descriptor is None else self._read(100, 0).ljust(100, b"\0")
 
     def _read(self, size: int, at: int) -> bytes:
-        """Read bytes of the file. See `file_access` for encrypted files."""
+        """Return `size` bytes of the database file from the offset `at`, or fewer if the file ends before.
+
+        `file_access.SealedImage` replaces this method for encrypted files.
+        """
         return b"" if self._descriptor is None else os.pread(self._descriptor, size, at)
 
     def _page_size(self, header: bytes) -> int:
@@ -190,7 +193,11 @@ class Image:
         return good
 
     def rows(self, number: int, data: bytes) -> Iterator[Row]:
-        """Yield the rows of a table's leaf page, or the entries of an index page."""
+        """Yield the readable rows of the page `number`, whose bytes are `data`.
+
+        The page is a leaf page of a table, or a page of an SQL index. For the latter, each index entry is yielded as
+        a row. If a row is unreadable, the page is added to `self.unreadable`.
+        """
         kind = data[_head(number)]
         for at in self._cells(number, data):
             try:
@@ -298,7 +305,7 @@ class Image:
                     yield number, data
 
     def changed_pages(self) -> Iterator[tuple[int, bytes]]:
-        """Yield offset and bytes of each page in the log."""
+        """Yield (offset in the database file, bytes) of each page that the write-ahead log contains."""
         if self._log is not None:
             for number in sorted(self._log.pages):
                 yield (number - 1) * self.page_size, self._log.page(number)

@@ -25,7 +25,7 @@ VIRTUAL_GENERATED, STORED_GENERATED = 2, 3
 
 
 class Entry(NamedTuple):
-    """A row of sqlite_master."""
+    """A row of SQLite's table `sqlite_master`, which describes one table, index, view or trigger of the damaged file."""
 
     kind: str
     name: str
@@ -43,7 +43,7 @@ class Column(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The layout of a table's records."""
+    """The columns of a table in the damaged file, and how its rows are stored. It is used to interpret the rows."""
 
     name: str
     columns: tuple[Column, ...]
@@ -134,7 +134,9 @@ class RecoveredRows:
                     yield owner, row
 
     def _is_sound(self, number: int, rows: list[Row]) -> bool:
-        """Return whether every cell of the page was readable, and the rowids of `rows` are ascending."""
+        """Return whether the page `number` is undamaged: all its cells were readable, and the rowids of its rows
+        (`rows`) are ascending.
+        """
         return number not in self.image.unreadable and all(a.rowid < b.rowid for a, b in pairwise(rows))
 
     def _owner(self, row: Row) -> Layout | None:
@@ -190,9 +192,10 @@ def _read_layout(connection: apsw.Connection, name: str, root: int) -> Layout:
 
 
 def _mend_layout(found: Layout, ours: Layout | None) -> Layout:
-    """Return the definition in the file.
+    """Return the layout `found`, which was read from the damaged file, with corrected column names.
 
-    If it obviously is the expected one with damaged column names, correct the names.
+    `ours` is the layout of the same table in `schema.sql`, or None if `schema.sql` has no such table. The names are
+    taken from `ours` only if both have the same number of columns and at most two names differ.
     """
     if ours is None or len(ours.columns) != len(found.columns):
         return found
@@ -227,15 +230,17 @@ _HOLDS: dict[str, tuple[type, ...]] = {
 
 
 def _is_mostly(rows: list[Row], layout: Layout) -> bool:
-    """Return whether most of these rows fit the table.
+    """Return whether at least half of `rows`, which were read from one page, fit the table that `layout` describes.
 
-    If not, a damaged tree may have led to pages of another table.
+    If not, a damaged tree may have led to a page of another table.
     """
     return sum(is_row_of(row, layout) for row in rows) * 2 >= len(rows)
 
 
 def is_row_of(row: Row, layout: Layout) -> bool:
-    """Return whether a record may belong to this table, by the number and the types of its values."""
+    """Return whether `row` can be a row of the table that `layout` describes, by the number and the types of its
+    values.
+    """
     needed = max((at + 1 for at, column in enumerate(layout.columns) if column.required), default=1)
     if not needed <= len(row.values) <= len(layout.columns):
         return False

@@ -89,9 +89,10 @@ def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = Tru
 
 @contextmanager
 def _prevent_new_log(path: Path) -> Iterator[None]:
-    """Remove the empty log that SQLite creates during a check.
+    """If the store at `path` had no write-ahead log before the `with` block, remove the empty log that SQLite created
+    during the block.
 
-    Keep it if another program has opened the store.
+    Keep this log if another program has opened the store.
     """
     log = beside(path.resolve(), "-wal")
     before = get_size(log)
@@ -135,7 +136,12 @@ def _repair_in_place(path: Path, check_only: bool) -> Repair | None:
 
 
 def _open_locked(path: Path, check_only: bool) -> apsw.Connection:
-    """Open an exclusive connection. It does not checkpoint the log when it is closed."""
+    """Open a connection to the store at `path` that locks all other programs out. Raise `StoreBusy` if one has the
+    store open.
+
+    When the connection is closed, it does not copy the write-ahead log into the file. `check_only` means that the
+    caller will roll back all changes. They are then kept in memory, so that they never reach the disk.
+    """
     connection = connect(path)
     try:
         connection.set_busy_handler(Patience(WAIT_S))
@@ -190,8 +196,12 @@ def _repair_opened(path: Path, connection: apsw.Connection, check_only: bool) ->
 
 
 def _settle_rows(path: Path, connection: apsw.Connection, check_only: bool) -> Repair | None:
-    """Repair derived data and missing session rows. Return None if damage remains that this cannot repair.
-    Raise `CorruptError` if the file has damaged pages."""
+    """Correct derived data and create missing session rows, in one transaction. With `check_only`, roll the
+    transaction back.
+
+    Return a report, or None if damage remains that needs a new file. Raise `CorruptError` if the file has damaged
+    pages.
+    """
     reader, writer = SqliteReader(connection, {}), SqliteWriter(connection, {})
     done: list[str] = []
     run(connection, "BEGIN IMMEDIATE")
@@ -238,9 +248,10 @@ def _settle_rows(path: Path, connection: apsw.Connection, check_only: bool) -> R
 
 
 def _complete_schema(path: Path, connection: apsw.Connection) -> list[str]:
-    """Bring tables and columns to the current layout, within the caller's transaction.
+    """Add the missing parts of the schema to the store at `path`, and migrate an older layout, within the caller's
+    transaction.
 
-    Return a description of each repaired problem.
+    Return a description of each problem that was repaired. The migration of an older layout is not one.
     """
     done: list[str] = []
     with without_triggers(connection):
@@ -305,9 +316,11 @@ def _open_image(real: Path, descriptor: int | None, log: Log | None) -> Iterator
 
 
 def _fill_store(path: Path, fresh: Path, image: Image) -> tuple[Health, list[str]]:
-    """Build the new store: complete, verified and flushed to disk. Return its health and the list of losses.
+    """Build a new store in the file `fresh` from the readable data of a damaged store: complete, verified and flushed
+    to disk.
 
-    Damage of derived data does not stop the repair.
+    `path` is the damaged store, and `image` contains its pages. Return the result of the verification and a list of
+    the losses. Damaged derived data does not stop the repair.
     """
     creation.build_store(fresh)
     remains = RecoveredRows(image, schema_sql())

@@ -110,7 +110,10 @@ class StoreRebuild:
         self.lost: list[str] = []
 
     def run(self) -> None:
-        """Fill the new store. The caller has turned foreign keys off and is not in a transaction."""
+        """Fill the new, empty store with the rows that are readable in the damaged one.
+
+        The caller has turned foreign keys off for the connection, which is not in a transaction.
+        """
         with self._connection:
             self._make_room()
             for layout, row in self._remains.rows():
@@ -153,9 +156,10 @@ class StoreRebuild:
         self._columns.pop(table, None)
 
     def _add_others(self) -> None:
-        """Create indexes, views and triggers of other programs.
+        """Create the SQL indexes, views and triggers that other programs had created in the damaged store.
 
-        They are created after the rows are inserted, so that no trigger fires.
+        This is done after all rows are inserted, so that no trigger fires. What cannot be created is added to
+        `self.lost`.
         """
         for entry in self._remains.schema:
             if entry.kind == "table" and not entry.root and entry.name not in SEARCH:
@@ -226,7 +230,11 @@ class StoreRebuild:
         return not refusal
 
     def _refusal(self, table: str, values: dict[str, Any]) -> int:
-        """Store a row. Return 0, or SQLite's extended error code if the row is refused."""
+        """Insert a row with `values` (by column name) into `table` of the new store.
+
+        Return 0 if this succeeded. If SQLite refuses the row, for example as a duplicate, return SQLite's extended
+        error code.
+        """
         key = (table, tuple(values))
         sql = self._statements.get(key)
         if sql is None:
@@ -246,7 +254,11 @@ class StoreRebuild:
     # ---------------------------------------------------------------- rows from the indexes
 
     def _complete(self) -> dict[Any, set[int]]:
-        """Restore missing values from the SQL indexes. Return the ids of lost messages by session id."""
+        """Restore lost sessions and missing values of rows from the SQL indexes of the damaged file, which repeat
+        some columns.
+
+        Return the ids of lost messages, by the id of their session.
+        """
         unreadable = self._remains.image.unreadable
         before = len(unreadable)
         for table, ids in (("sessions", SESSION_ROWS), ("messages", MESSAGE_IDS)):
@@ -329,9 +341,9 @@ class StoreRebuild:
                 self._writer.run(ADD_SEQUENCE, name, seq)
 
     def _reattach(self) -> None:
-        """Restore references to blobs from the message contents.
+        """Record again which messages refer to which blobs, as the contents of the saved messages say.
 
-        Delete blobs that only lost messages referred to.
+        Then delete the blobs to which no saved message refers. Both losses of attachments are added to `self.lost`.
         """
         blobs.adopt_all_references(self._writer)
         kept = {row[0] for row in run(self._connection, BLOB_HASHES)}
@@ -371,12 +383,14 @@ def _find_module(entry: Entry) -> str:
 
 
 def _list_shadow_tables(name: str, module: str) -> list[str]:
-    """Return a virtual table and its shadow tables."""
+    """Return the name of the virtual table `name`, followed by the names of its shadow tables, in which SQLite stores
+    its data. `module` is the SQLite module of the virtual table, such as `fts5`.
+    """
     return [name, *(f"{name}_{part}" for part in SHADOWS.get(module, ()))]
 
 
 def refresh_all(connection: apsw.Connection) -> None:
-    """Recompute derived data of changed sessions, and index all messages."""
+    """Recompute the derived columns of all sessions that are recorded as changed, then index all messages for search."""
     writer = SqliteWriter(connection, {})
     for step in (derived.refresh, index.follow):
         more = True
