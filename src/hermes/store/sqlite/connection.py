@@ -71,10 +71,12 @@ class Patience:
 def connect(
     path: Path, *, read_only: bool = False, immutable: bool = False, uris: bool = False
 ) -> apsw.Connection:
-    """Open a connection to an existing file and set the pragmas that apply per connection.
+    """Open a connection to the existing database file `path`, and set the pragmas that apply per connection. If the
+    file is encrypted, set the key too.
 
-    If the file is encrypted, the key of the connection is set. With `uris`, statements may refer to other
-    files by URI; such a URI may contain the key of the file.
+    `immutable` tells SQLite that no program changes the file, so that SQLite neither locks it nor reads its log. If
+    `uris` is true, statements on this connection may name other database files by URI. Such a URI may contain the key
+    of the other file.
     """
     refuse_subinterpreter(path)
     if immutable:
@@ -112,7 +114,7 @@ def refuse_subinterpreter(path: Path) -> None:
 
 @cache
 def _is_main_interpreter() -> bool:
-    """Return whether this is the main interpreter.
+    """Return whether the calling code runs in the main Python interpreter of this process.
 
     In a subinterpreter, apsw's callbacks block forever in PyGILState_Ensure.
     """
@@ -179,7 +181,9 @@ def has_log(path: Path) -> bool:
 
 
 def run(connection: apsw.Connection, sql: LiteralString, *args: object) -> list[Row]:
-    """Run every statement of `sql` to its end. Return the rows."""
+    """Run all statements in `sql` to their end, with `args` as the values of the parameters. Return the rows
+    that they yield.
+    """
     return connection.execute(sql, args).fetchall()
 
 
@@ -319,8 +323,9 @@ def translate_error(error: apsw.Error, path: Path) -> errors.HermesError:
 
 
 def is_lack_of_room(error: Exception) -> bool:
-    """Return whether SQLite failed to write to a file. The usual reasons are a full disk and a limit on the
-    size of a file."""
+    """Return whether `error` says that SQLite failed to write to a file. The usual reasons are a full disk and a
+    limit on the size of a file.
+    """
     return getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
 
 

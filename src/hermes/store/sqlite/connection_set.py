@@ -172,8 +172,10 @@ class ConnectionSet:
             self.is_durable, self._is_sync_deferred = True, False
 
     def defer_sync(self, deferred: bool) -> None:
-        """Choose whether the next commit returns before it is on disk. A store with a rollback journal
-        ignores this; its commits always wait for the disk."""
+        """Set whether the next commits may return before they are on disk.
+
+        A store with a rollback journal ignores this; its commits always wait for the disk.
+        """
         if deferred != self._is_sync_deferred and self.journal == "wal" and self.synchronous != "NORMAL":
             run(self.connection, "PRAGMA synchronous=NORMAL" if deferred else "PRAGMA synchronous=FULL")
             self._is_sync_deferred = deferred
@@ -290,14 +292,18 @@ class ConnectionSet:
         return result
 
     def await_recovery(self) -> None:
-        """Wait for a recovery that another thread runs for an interrupted main thread."""
+        """If a signal handler interrupted the main thread while another thread recovered the removed log for it, wait
+        until that recovery has ended.
+        """
         over = self._recovery
         if over is not None:
             with over:
                 self._recovery = None
 
     def renew_checkpointer(self) -> None:
-        """Replace a stopped checkpointer. Not needed after `open`, which creates a new one."""
+        """If the checkpointer of this store was stopped, start a new one. After `open` this is not needed, because
+        `open` creates one.
+        """
         if not self.is_closed and self.checkpointer.is_stopped:
             self.checkpointer = Checkpointer(self.path, self.guard)
 
@@ -308,9 +314,11 @@ class ConnectionSet:
         return self.readers.hold(until) and all(side.is_idle(until) for side in [*self.raw_connections])
 
     def checkpoint_all(self, seconds: float) -> tuple[int, int, int]:
-        """Empty the log.
+        """Copy the whole write-ahead log into the database file, and empty the log. Wait at most `seconds` for other
+        connections.
 
-        Return SQLite's busy flag, the number of frames in the log, and how many of them were copied.
+        Return SQLite's busy flag (0 if the checkpoint was complete), the number of frames in the log, and how many of
+        them were copied.
         """
         self.patience.seconds = seconds
         try:
@@ -367,7 +375,9 @@ class ConnectionSet:
         self.queue.do(Ticket(lambda _: self._shut(), outside=True))
 
     def _close_later(self) -> None:
-        """Close the store in another thread, once the write that a signal handler interrupted has ended."""
+        """Close the store in another thread, because the caller is a signal handler that has interrupted a write of
+        this store. The other thread waits until this write has ended.
+        """
         try:
             start_new_thread(self._close_now, ())
         except RuntimeError:  # no more threads can be started
@@ -426,7 +436,9 @@ class ConnectionSet:
         _PARENTS.append((self.connection, *self.readers.empty(), *self.raw_connections))
 
     def close_at_exit(self) -> None:
-        """Close the store at program exit. Do not wait longer than `EXIT_S` for the write of another thread."""
+        """Close the store at program exit. If other threads are still writing after `EXIT_S` seconds, leave
+        it open.
+        """
         until = time.monotonic() + EXIT_S
         while not self.queue.is_idle and time.monotonic() < until:
             time.sleep(EXIT_NAP_S)
@@ -434,7 +446,9 @@ class ConnectionSet:
             self._close_now()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Close a store that was left open. Its search index is completed at the next use."""
+        """Close the store if the program has dropped it without closing it. Messages that are not indexed yet are
+        indexed at the next use.
+        """
         try:
             if os.getpid() == self.pid:
                 self._shut()

@@ -81,8 +81,8 @@ class SqliteEngine:
     """The engine for a SQLite file. See `hermes.store.engine.Engine`."""
 
     def __init__(self, path: Path, *, read_only: bool = False, **figures: Any) -> None:
-        """Open the store at `path`, or create it. `figures` are further keyword arguments, which are passed to
-        `Transactions`.
+        """Open the store at `path`, or create it. `figures` are further keyword arguments, which are passed
+        to `Transactions`.
         """
         self.path = path
         self.read_only = read_only

@@ -85,8 +85,8 @@ def was_torn() -> bool:
 
 
 def share(descriptor: int) -> None:
-    """Register a file descriptor that holds file locks, so that a forked child closes its copy of the descriptor at
-    once.
+    """Register a file descriptor that holds file locks, so that a forked child closes its copy of the
+    descriptor at once.
     """
     _shared.add(descriptor)
 

@@ -255,9 +255,9 @@ class CommitQueue:
             _wake(ticket.next)
 
     def _leave(self, ticket: Ticket) -> None:
-        """After an interrupt, remove `ticket` from the queue.
+        """After a signal handler has interrupted the write `ticket`, remove it from the commit queue.
 
-        If it leads a transaction, roll back this transaction.
+        If `ticket` is the leader's write, first roll back the transaction that the leader has begun.
         """
         try:
             if self._leader is ticket:
@@ -348,7 +348,11 @@ def _outcome(ticket: Ticket) -> Any:
 
 
 def _do_in_other_thread(ticket: Ticket, thread: int, make: Callable[[Ticket], Any]) -> Any:
-    """Make a write in a thread that receives no signals, and wait for it."""
+    """Make the write `ticket` by calling `make(ticket)` in a new thread, which receives no signals. Wait for its end
+    and return its result.
+
+    `thread` is the thread for which the write is made.
+    """
     over = threading.Lock()
     over.acquire()
 

@@ -159,8 +159,8 @@ def _attempt_in_turn(path: Path, *, read_only: bool, until: float, lock: LogLock
 
 
 class _Replaced(OSError):
-    """Raised if the write-ahead log beside the store was replaced during the open, so that SQLite has opened the old
-    log.
+    """Raised if the write-ahead log beside the store was replaced during the open, so that SQLite has opened
+    the old log.
     """
 
 
@@ -168,7 +168,7 @@ def _wait_for_replacement(path: Path, *, read_only: bool) -> None:
     """After an open failed because the database file was replaced, wait until the repair or conversion that replaced
     it has ended.
 
-    A read-only opener does not wait, because it must not create the lock file.
+    A read-only opener does not wait.
     """
     if not read_only:
         with lock_file.exclusive(path):
@@ -216,7 +216,9 @@ def _open(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
 
 
 def _make_current(path: Path, connection: apsw.Connection, guard: file_guard.Guard, lock: LogLock) -> None:
-    """Bring the store at `path` to the current version: migrate an older one, and add missing parts to a current one."""
+    """Bring the store at `path` to the current version: migrate an older one, and add missing parts to a
+    current one.
+    """
     application, layout, cookie = _read_marks(connection)
     if (application, layout) != (APPLICATION_ID, LAYOUT):
         lock.release()  # a migration takes long, and has its own lock
@@ -433,9 +435,10 @@ def _set_journal(path: Path, connection: apsw.Connection) -> Journal:
 
 
 def _is_wal(connection: apsw.Connection) -> bool:
-    """Return whether the file header names WAL as the journal mode. SQLite must have read the header before.
+    """Return whether the header of the database file names WAL as the journal mode. SQLite must already have read the
+    header.
 
-    The header is used, because `PRAGMA journal_mode` would parse the schema first.
+    The header is used, because `PRAGMA journal_mode` would first make SQLite parse the schema.
     """
     return connection.read("main", 0, JOURNAL_AT, len(IS_WAL)) == (True, IS_WAL)
 
@@ -475,7 +478,9 @@ def _warn_once(path: Path, sentence: str) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """Remove the access of other users to files of an older installation. Log one warning."""
+    """Remove the access of other users to the files and backups of the store at `path`, which an older installation
+    may have granted. If any file was changed, log one warning.
+    """
     names = [str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock", f"{path}{encryption.NOTE}"]
     inside, folders = [f"{path}{BACKUPS}"], []
     folder = path.parent

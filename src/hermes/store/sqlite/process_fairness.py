@@ -98,7 +98,9 @@ class WriterQueue:
             return
 
     def _is_stuck(self) -> bool:
-        """Return whether this process has waited `PATIENCE_S` for the current holder of the queue byte."""
+        """Return whether the process that holds the queue byte is stuck: this process has already waited `PATIENCE_S`
+        seconds for it.
+        """
         try:
             stamp = os.pread(self._descriptor, _STAMP_BYTES, _STAMP_AT)
         except OSError:
@@ -114,9 +116,10 @@ class WriterQueue:
         self._let_go(_NOBODYS)
 
     def start_indexing(self) -> bool:
-        """Mark this process as the indexer until `stop_indexing`. Return False if another process is indexing.
+        """Try to make this process the only one that indexes, until it calls `stop_indexing`. Return False if another
+        process is indexing.
 
-        Two indexers would do the same work twice.
+        Two indexing processes would do the same work twice.
         """
         if not self._usable or (self._descriptor < 0 and not self._open()):
             return True

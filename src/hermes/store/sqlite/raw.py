@@ -144,7 +144,9 @@ class RawConnection:
 
     @property
     def connection(self) -> apsw.Connection:
-        """The SQLite connection behind this object. It is opened again if the store has closed it to recover its log."""
+        """The SQLite connection behind this object. It is opened again if the store has closed it to recover
+        its log.
+        """
         if self._opened is None:
             if self._is_closed:
                 raise errors.make_error(errors.StoreClosed, f"{self._path}: this connection is closed")

@@ -47,9 +47,9 @@ _UNREFERENCED = 3  # references: the dictionary, the loop variable, the argument
 
 
 class ReaderPool:
-    """Lends connections: call `take`, and later `give_back`.
+    """Lends the reading connections of one store. A reader calls `take`, and later `give_back`.
 
-    Scoped connections are kept apart from plain ones.
+    Connections that are limited to the rows of some owners (scoped) are kept apart from the others.
     """
 
     def __init__(self, path: Path, deadline: float) -> None:
@@ -269,9 +269,11 @@ class ReaderPool:
     def _wait_for_room(
         self, idle: deque[tuple[float, apsw.Connection]] | deque[tuple[float, ScopedConnection]]
     ) -> None:
-        """Wait until there is a connection in `idle`, or room for a new connection.
+        """Wait until `idle` contains a connection, or until the pool may open a new one. `idle` are the idle
+        connections of the kind that the caller needs.
 
-        The caller holds the lock.
+        The caller holds the lock of the pool. A thread that already has a connection does not wait. Raise `StoreBusy`
+        if the wait takes too long.
         """
         if self._stopped_by is None and (idle or self._count() < MOST_OPEN):
             return
@@ -305,9 +307,9 @@ class ReaderPool:
         return False
 
     def _forget_unreferenced(self) -> None:
-        """Forget lent connections that no one refers to any more.
+        """Remove lent connections from the list of the pool if no other object refers to them any more.
 
-        Their borrowers were interrupted, and cannot give them back.
+        The reads that borrowed them were interrupted by a signal handler, and can no longer give them back.
         """
         for connection in list(self._in_use):
             if sys.getrefcount(connection) <= _UNREFERENCED + 1:  # plus the list
@@ -387,9 +389,9 @@ class ReaderPool:
         return [*plain, *(scope.connection for scope in scoped)]
 
     def add(self, connection: apsw.Connection) -> None:
-        """Add a connection that was opened elsewhere.
+        """Put a connection that was opened elsewhere into the pool, as an idle one.
 
-        A read-only store adds the connection with which it was opened.
+        A read-only store does this with the connection with which it was opened.
         """
         if is_main_thread():
             self._main_plain.append(connection)

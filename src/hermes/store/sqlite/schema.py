@@ -78,8 +78,8 @@ def schema_sql() -> str:
 
 @cache
 def read_declared() -> Declared:
-    """Parse `schema.sql`, which declares one column per line. Return the names of its tables, columns, indexes and
-    triggers.
+    """Parse `schema.sql`, which declares one column per line. Return the names of its tables, columns,
+    indexes and triggers.
     """
     columns: dict[str, set[str]] = {}
     rules: dict[str, str] = {}

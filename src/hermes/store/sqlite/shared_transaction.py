@@ -31,8 +31,11 @@ T = TypeVar("T")
 
 
 class SharedCommitFailed(BaseException):
-    """The shared transaction was rolled back. This is not an `Exception`, so that the interrupted call does not catch
-    it."""
+    """Raised if the shared transaction was rolled back, because its commit or a statement failed.
+
+    It is derived from `BaseException`, so that the code of the call that is running does not catch it by `except
+    Exception`.
+    """
 
     def __init__(self, problem: Exception) -> None:
         super().__init__(str(problem))

@@ -104,11 +104,13 @@ class Transactions:
     # ---------------------------------------------------------------- writing
 
     def count_write(self) -> None:
-        """Count a committed write. Request a checkpoint after every `checkpoint_every_n_writes` commits."""
+        """Record that one write was committed. After every `checkpoint_every_n_writes` commits, ask for a
+        checkpoint.
+        """
         self.count_writes(1)
 
     def count_writes(self, writes: int) -> None:
-        """Count the writes of one commit, as `count_write` does."""
+        """Record that `writes` writes were committed together in one commit. See `count_write`."""
         self.writes += writes
         self._commits += 1
         if self._commits % self._checkpoint_every == 0:
@@ -119,8 +121,10 @@ class Transactions:
             connections.damage = connections.damage or read_damage_mark(connections.path)
 
     def sync_log(self) -> None:
-        """Wait until the deferred commits are on disk. If the log was removed in the meantime, its recovery
-        has already stored them durably."""
+        """Wait until all commits that returned before they were on disk are on disk. See `defer_sync`.
+
+        If the write-ahead log was removed since then, its recovery has already stored these commits durably.
+        """
         connections = self.connections
         observed = connections.guard.log
         if connections.journal == "wal" and connections.synchronous != "NORMAL" and observed is not None:
@@ -462,7 +466,11 @@ class Snapshot:
         return reader
 
     def _settle(self, connection: apsw.Connection, reader: SqliteReader) -> None:
-        """Bring derived columns up to date, and then begin a new snapshot."""
+        """Before a read, bring the derived columns up to date, and then begin a new snapshot that contains their new
+        values.
+
+        If this is not possible now, the read continues with the old values.
+        """
         for _ in range(SETTLE_ROUNDS):
             connection.execute("COMMIT")
             try:
@@ -500,6 +508,8 @@ class Snapshot:
             self._way = None
 
     def __del__(self) -> None:
-        """End the read if a signal handler raised at the beginning of `__exit__`."""
+        """End the read and give its connection back, in case a signal handler raised an exception at the beginning of
+        `__exit__`.
+        """
         if self._way is not None:
             self.__exit__(None, None, None)

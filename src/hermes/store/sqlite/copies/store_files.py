@@ -15,9 +15,9 @@ from hermes.store.sqlite.wal.sidecars import SIDECARS
 
 
 class StoreFiles:
-    """The files of one store, looked up once.
+    """The names and identities of the files that belong to one store, as they were when this object was created.
 
-    They are not opened: closing the live file would drop SQLite's locks.
+    The files are not opened: closing the live database file would drop SQLite's locks.
     """
 
     def __init__(self, store: Path) -> None:

@@ -333,7 +333,9 @@ def _forget_terms(
 
 
 class Survey(NamedTuple):
-    """The databases that were found in the folder of a store and below it, and whether all files there were examined."""
+    """The databases that were found in the folder of a store and below it, and whether all files there were
+    examined.
+    """
 
     databases: list[Path]
     """Databases that may or may not be copies of the store."""
@@ -343,8 +345,9 @@ class Survey(NamedTuple):
 
 
 def _survey(path: Path) -> Survey:
-    """Return the databases in the folder of the store that may be copies of it. Also remove unfinished files of
-    killed processes there."""
+    """Find the databases in the folder of the store at `path`, and below it, that may be copies of the store. Also
+    remove unfinished files that killed processes left there.
+    """
     files, open_here, complete = find_files(path.parent)
     for folder in {file.parent for file in files if PARTIAL in file.name}:
         clear_partials(folder)
@@ -359,7 +362,9 @@ def _survey(path: Path) -> Survey:
 
 
 def _find_remnants(path: Path) -> Iterator[Path]:
-    """Yield files that repairs and restores set aside or left unfinished, and sidecars of deleted backups."""
+    """Yield files of the store at `path` that are not intact databases: damaged files that repairs and restores kept,
+    new files that a repair left unfinished, and files beside backups that no longer exist, such as a log.
+    """
     folder, beside = backup_folder(path), path.parent
     yield from folder.glob(f"*{DAMAGED}*")
     for kind in ("damaged-*", "new-*"):

@@ -119,7 +119,9 @@ def _rewrite(writer: Writer, *, batch: list[Hit], secret: Secret) -> list[str]:
 
 
 class CopyScrubber:
-    """Scrubs backups, other stores in the folder, and files that repairs and restores set aside."""
+    """Removes the secret from the files beside a store: its backups, other stores in its folder, and damaged files
+    that repairs and restores kept.
+    """
 
     def __init__(self, path: Path, secret: Secret, dry_run: bool) -> None:
         self._path, self._secret, self._dry_run = path, secret, dry_run

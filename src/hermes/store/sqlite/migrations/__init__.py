@@ -96,7 +96,9 @@ def check_version(connection: apsw.Connection, path: Path) -> Standing:
 
 
 def has_former_layout(connection: apsw.Connection) -> bool:
-    """Return whether the database is a Hermes store in an older layout. Such a store can be read without a migration."""
+    """Return whether the database is a Hermes store in an older layout. Such a store can be read without a
+    migration.
+    """
     if pragma(connection, "PRAGMA application_id") != APPLICATION_ID:
         return False
     return bool(0 < pragma(connection, "PRAGMA user_version") < LAYOUT)

@@ -70,7 +70,7 @@ OUR_INDEX = (
 
 
 class Differs(Exception):
-    """Raised if the verification of a migration fails. The transaction is then rolled back."""
+    """Raised if the data after a migration differs from the data before it. The transaction is then rolled back."""
 
 
 @dataclass

@@ -45,7 +45,8 @@ DROP_TRIGGER = "DROP TRIGGER {trigger}"
 
 
 def drop_foreign_search(connection: apsw.Connection) -> list[str]:
-    """Remove search tables that another program created in a Hermes store. Return their names.
+    """Remove the reference's full-text tables and their triggers from a Hermes store, in which another program
+    created them. Return the names of the tables.
 
     If there are no such tables, this costs one cheap query.
     """

@@ -91,9 +91,10 @@ def _read_sql(name: str) -> str:
 
 
 def expected_shape() -> Shape:
-    """Return the shape of a new store, including all tables of the search index.
+    """Return the shape (tables, columns, indexes and triggers) of a new store, including all tables of the search
+    index.
 
-    It is read from a store built in memory.
+    It is read from a store that is built in memory.
     """
     connection = apsw.Connection(":memory:")
     try:
@@ -166,7 +167,9 @@ def respell(connection: apsw.Connection, misspelt: list[tuple[str, str]]) -> Non
 
 
 def add_column(connection: apsw.Connection, table: str, column: Column) -> bool:
-    """Add the column if the table exists and has no column of that name. Return whether it was added."""
+    """Add `column` to `table`, unless the table does not exist or already has a column of this name. Return whether
+    it was added.
+    """
     have = read_columns(connection, table)
     if not have or column.name in map(fold_name, have):
         return False
@@ -204,7 +207,8 @@ def fill_gaps(connection: apsw.Connection, want: Shape, gaps: dict[str, list[str
 
 
 def drop_changed(connection: apsw.Connection, want: Shape) -> None:
-    """Drop all Hermes triggers, and those indexes whose SQL differs from the expected one.
+    """Drop all triggers of Hermes from the database, and those SQL indexes whose definition differs from the one in
+    `want`, the shape of a new store.
 
     The caller then creates them again from `schema.sql`.
     """

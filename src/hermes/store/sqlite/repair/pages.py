@@ -140,7 +140,9 @@ class Image:
         return best
 
     def page(self, number: int) -> bytes:
-        """Return the bytes of a page. Return `b""` if the page is missing, unreadable, or all zeros."""
+        """Return the bytes of the page `number`, from the log or the database file. Return `b""` if the page is
+        missing, unreadable or all zeros.
+        """
         try:
             if self._log is not None and number in self._log.pages:
                 data = self._log.page(number)

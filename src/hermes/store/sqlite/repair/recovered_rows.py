@@ -25,7 +25,9 @@ VIRTUAL_GENERATED, STORED_GENERATED = 2, 3
 
 
 class Entry(NamedTuple):
-    """A row of SQLite's table `sqlite_master`, which describes one table, index, view or trigger of the damaged file."""
+    """A row of SQLite's table `sqlite_master`, which describes one table, index, view or trigger of the
+    damaged file.
+    """
 
     kind: str
     name: str
@@ -238,8 +240,8 @@ def _is_mostly(rows: list[Row], layout: Layout) -> bool:
 
 
 def is_row_of(row: Row, layout: Layout) -> bool:
-    """Return whether `row` can be a row of the table that `layout` describes, by the number and the types of its
-    values.
+    """Return whether `row` can be a row of the table that `layout` describes, by the number and the types of
+    its values.
     """
     needed = max((at + 1 for at, column in enumerate(layout.columns) if column.required), default=1)
     if not needed <= len(row.values) <= len(layout.columns):

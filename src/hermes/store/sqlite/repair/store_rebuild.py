@@ -390,7 +390,9 @@ def _list_shadow_tables(name: str, module: str) -> list[str]:
 
 
 def refresh_all(connection: apsw.Connection) -> None:
-    """Recompute the derived columns of all sessions that are recorded as changed, then index all messages for search."""
+    """Recompute the derived columns of all sessions that are recorded as changed, then index all messages for
+    search.
+    """
     writer = SqliteWriter(connection, {})
     for step in (derived.refresh, index.follow):
         more = True

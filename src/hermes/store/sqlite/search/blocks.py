@@ -80,14 +80,15 @@ PAGES_MERGED_AT_LEAST, BYTES_PER_PAGE_MERGED = 8, 1024
 
 
 class Piece:
-    """The contribution of one message to its block."""
+    """The searchable text of one message, as a part of the block to which the message belongs."""
 
     __slots__ = ("long", "message_id", "session_id", "size", "words")
 
     def __init__(self, message_id: int, session_id: str, role: str, text: str, words: str | None) -> None:
-        """Make the piece. `words` are the tokens of `text`, or None if they are not known yet.
+        """Make the piece of one message from its role and its searchable text. `words` are the tokens of `text`, or
+        None if the caller has not split the text.
 
-        In tool results and pasted texts each word counts once, because logs repeat the same words many times.
+        In tool results and pasted texts, each word counts once, because logs repeat the same words many times.
         """
         printed = role == "tool"
         pasted = role == "user" and len(text) > PASTED
@@ -103,7 +104,9 @@ class Piece:
 
 
 class Block:
-    """A row of `messages_fts_ranges`, and its pieces if they are loaded."""
+    """A row of the table `messages_fts_ranges`, which describes one block: its session, its messages, and whether it
+    waits to be indexed. `pieces` are the texts of its messages, or None if they are not loaded.
+    """
 
     __slots__ = ("count", "first", "id", "last", "pieces", "session_id", "size", "waiting")
 
@@ -144,7 +147,10 @@ class Batch:
     # ---------------------------------------------------------------- adding and removing messages
 
     def add(self, piece: Piece) -> None:
-        """Add a message that is newer than all others of its session."""
+        """Add the piece of a message to the last block of its session, or to a new block if that one is full.
+
+        The message must be newer than all messages of its session that are already in blocks.
+        """
         block = self._newest[piece.session_id] if piece.session_id in self._newest else self._last(piece)
         if block is None or not block.takes(piece):
             if block is not None and block.waiting:
@@ -156,7 +162,9 @@ class Batch:
         self._members.append((piece.message_id, block.id))
 
     def take_out(self, message_id: int) -> None:
-        """Remove the block of a changed, moved or deleted message from the index. The block is rebuilt later."""
+        """Remove the block that contains the message `message_id` from the index, because the message was changed,
+        moved or deleted. The block is marked as due, so that it is rebuilt later without the message.
+        """
         block_id = self._writer.value(BLOCK_OF, message_id)
         if block_id is not None:
             self._writer.run(LEAVE, message_id)
@@ -164,7 +172,9 @@ class Batch:
             self._writer.run(MAKE_DUE, block_id)
 
     def put_back(self, message_id: int, session_id: str) -> None:
-        """Add a changed message, with its current text, to the block at its position in the session."""
+        """Assign a message that `take_out` removed to the block at its position in the session. This block is marked
+        as due, so that it is rebuilt later with the current text of the message.
+        """
         row = self._writer.row(AROUND, session_id, message_id) or self._writer.row(FIRST_OF, session_id)
         block = self._new(session_id, message_id) if row is None else Block(*row)
         block.first, block.last = min(block.first, message_id), max(block.last, message_id)
@@ -186,10 +196,10 @@ class Batch:
     # ---------------------------------------------------------------- indexing
 
     def finish(self, quiet_before: int) -> bool:
-        """Save all changes. Then index the blocks that are due, and those quiet since `quiet_before`, up to
-        the size limit.
+        """Save all changes of this batch. Then index the blocks that are due, and the unfinished blocks whose last
+        message has an id below `quiet_before`. Such a block has got no message for a while. Stop at a size limit.
 
-        Return whether more blocks are due.
+        Return whether further blocks are due.
         """
         self._save([*self._full, *(block for block in self._newest.values() if block is not None)])
         for block in self._full:
@@ -211,10 +221,11 @@ class Batch:
         self._members.clear()
 
     def _index(self, block: Block) -> None:
-        """Rebuild a block from its messages.
+        """Replace the index entry of a block by one made from its current messages. If it has no messages any more,
+        delete the block.
 
-        If the messages no longer fit, put the rest into new blocks. This happens, for example, after messages
-        were moved into the session.
+        If the messages no longer fit into one block, the rest is put into new blocks. This happens, for example,
+        after messages were moved into the session.
         """
         pieces = block.pieces if block.pieces is not None else pieces_of(self._writer, block)
         self._writer.run(TAKE, block.id)
@@ -242,7 +253,7 @@ class Batch:
 
 
 def pieces_of(reader: SqliteReader, block: Block) -> list[Piece]:
-    """Return the pieces of a block, made from the current messages."""
+    """Read the messages of a block and return a `Piece` for each of them that has searchable text."""
     found = []
     for message_id, session_id, role, content, kind in reader.rows(
         HELD, block.session_id, block.first, block.last
@@ -253,7 +264,10 @@ def pieces_of(reader: SqliteReader, block: Block) -> list[Piece]:
 
 
 def texts_of(pieces: Iterable[Piece]) -> tuple[str, str]:
-    """Return the texts of a block for the columns `said` and `long`."""
+    """Join the pieces of one block into two texts, for the columns `said` and `long` of the block index.
+
+    The second text is made from tool results, pasted texts and long answers, the first one from all other pieces.
+    """
     several = list(pieces)
     return (
         " ".join([piece.words for piece in several if piece.words and not piece.long]),
@@ -272,14 +286,19 @@ def delete_session(writer: SqliteWriter, session_id: str, messages: list[tuple[i
 
 
 def settle(writer: SqliteWriter) -> bool:
-    """Before a ranked search, index waiting blocks, including unfinished ones.
+    """Index the blocks that wait to be indexed, including unfinished ones, up to a size limit. Call this before a
+    ranked search.
 
-    Return whether more are waiting.
+    Return whether further blocks are waiting.
     """
     Batch(writer).finish(1 << 62)
     return writer.value(ANY_WAITING) is not None
 
 
 def is_behind(reader: SqliteReader, mark: int) -> bool:
-    """Return whether the blocks are behind the watermark `mark` of the message index, or some of them are due."""
+    """Return whether some blocks must be indexed: messages up to the id `mark` are not in blocks yet, or a block is
+    due.
+
+    `mark` is the watermark of the message index.
+    """
     return int(reader.value(WATERMARK) or 0) < mark or reader.value(ANY_DUE) is not None

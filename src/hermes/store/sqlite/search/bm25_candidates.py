@@ -107,7 +107,9 @@ Two are not enough, because a block is much longer than a message.
 
 
 class Unindexed(NamedTuple):
-    """A message that is not in the index yet, and the number of occurrences of each term."""
+    """A message of the unindexed tail, with its conversation and the number of occurrences of each term of
+    the search.
+    """
 
     id: int
     root_id: str
@@ -168,10 +170,11 @@ def candidates(
 def _find_newest(
     reader: SqliteReader, terms: Sequence[str], allowed: tuple[object, ...], strictly: str | None
 ) -> list[RankedMessage]:
-    """Return the newest messages that match the expression `strictly`.
+    """Return the newest indexed messages that match an FTS5 expression. `allowed` are the values of the search
+    filter.
 
-    If `strictly` is None, return the newest messages with all of `terms` or, if there are none, with any of
-    them.
+    The expression is `strictly`. If `strictly` is None, return the newest messages that contain all of `terms`. If
+    there are none, return the newest messages that contain any of them.
     """
     loosely = (_join_all(terms), _join_any(terms))
     for expression in loosely if strictly is None else (strictly,):
@@ -183,9 +186,9 @@ def _find_newest(
 def _confirm_matches(
     reader: SqliteReader, must: Node, found: Iterable[RankedMessage]
 ) -> Iterable[RankedMessage]:
-    """Return the messages in `found` that match `must`.
+    """Return the messages in `found` that match the query tree `must`.
 
-    The texts are read only if the index alone cannot decide this.
+    The texts of the messages are read only if the index alone cannot decide whether they match.
     """
     if not needs_check(must):
         return found
@@ -201,7 +204,9 @@ def _read_columns(reader: SqliteReader, message_id: int) -> Row:
 
 
 def _limit_per_conversation(found: Iterable[Ranked]) -> list[Ranked]:
-    """Return the first `MOST_FOUND` results, with at most `MOST_OF_ONE` of each conversation."""
+    """Return the first `MOST_FOUND` of the ranked messages or blocks in `found`, but at most `MOST_OF_ONE` of each
+    conversation.
+    """
     kept: list[Ranked] = []
     count_by_conversation: dict[str, int] = {}
     for hit in found:
@@ -222,10 +227,11 @@ def _rank_unindexed(
     order: Order,
     deadline: Deadline,
 ) -> list[RankedMessage]:
-    """Return the best unindexed messages, or the newest, depending on `order`. Scores are close to those of
-    the index.
+    """Return the unindexed messages with any of `terms`: the best ones or the newest ones, depending on `order`.
+    Their scores are close to those that the index would give.
 
-    All unindexed messages are read. Raise `SearchTimeout` if that takes too long.
+    `must` is a query tree that the messages must match too, or None. `mark` is the watermark of the index. All
+    unindexed messages are read. Raise `SearchTimeout` if that takes longer than `deadline` allows.
     """
     rows, found = 0, list[Unindexed]()
     for sql in (TAIL, CHANGED):
@@ -250,7 +256,9 @@ def _rank_unindexed(
 
 
 def _counts(terms: Sequence[str], fields: Sequence[str]) -> tuple[int, ...]:
-    """Count how often each term occurs in the words of a text and in the parts of its identifiers."""
+    """Return, for each of `terms`, how often it occurs in a message, whose searchable texts are `fields`. Words and
+    the parts of identifiers are counted.
+    """
     # Splitting is expensive. It is not needed if no term is in the folded text, which is certain for ASCII terms.
     folded = [fold(field) for field in fields]
     if not any(not term.isascii() or any(term in text for text in folded) for term in terms):
@@ -337,9 +345,11 @@ def _choose_rare(kept: Sequence[str], counts: dict[str, int]) -> list[str]:
 
 
 def _pair_terms(others: Sequence[str], counts: dict[str, int], mark: int) -> list[tuple[str, list[str]]]:
-    """Return words with the partners they are paired with, the rarest pairs first.
+    """Choose pairs of the common words `others`. A message that contains both words of a pair is then ranked.
 
-    The first pair may match more messages than the limit for all pairs.
+    `counts` is the number of messages with each word, and `mark` is the watermark of the index. Return each first
+    word with a list of its second words. Pairs are chosen from the rarest on, until they are expected to match too
+    many messages. For the first pair alone, this limit is twice as high.
     """
     pairs: dict[str, list[str]] = {}
     left = MOST_TOGETHER
@@ -354,10 +364,10 @@ def _pair_terms(others: Sequence[str], counts: dict[str, int], mark: int) -> lis
 
 
 def _join_led(alone: list[str], together: list[str], others: Sequence[str]) -> str | None:
-    """Return an expression that matches every message that one of the expressions in `alone` and `together`
-    matches.
+    """Return an FTS5 expression that matches each message that any expression in `alone` or in `together` matches.
 
-    The words of `others` only count for the score. Return None if both lists are empty.
+    The words `others` do not change what is matched. They are in the expression only so that FTS5 counts them for the
+    score. Return None if both lists are empty.
     """
     led = alone + together
     return (
@@ -366,7 +376,7 @@ def _join_led(alone: list[str], together: list[str], others: Sequence[str]) -> s
 
 
 def _count(reader: SqliteReader, term: str, mark: int) -> int:
-    """Return the approximate number of messages that contain a word."""
+    """Return the approximate number of indexed messages that contain `term`. `mark` is the watermark of the index."""
     expression = _format_term(term)
     lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY, LATELY)) * mark // LATELY
     if lately <= VERY_COMMON // 2 or lately >= 2 * VERY_COMMON:
@@ -383,8 +393,8 @@ def _join_all(terms: Sequence[str]) -> str:
 
 
 def _format_term(term: str) -> str:
-    """Return the FTS5 string for a term.
+    """Return the FTS5 string that searches for `term`.
 
-    A single character of a script without spaces becomes a prefix query.
+    A single character of a script that is written without spaces, such as Chinese, becomes a prefix query.
     """
     return f'"{term}"*' if len(term) == 1 and is_spaceless(term) else f'"{term}"'

@@ -97,7 +97,11 @@ def _take(
     order: Order,
     first: dict[str, int] | None,
 ) -> SearchAnswer:
-    """Return the requested page of the matches."""
+    """Return the part of the matching messages that the limit and the offset of `request` select, as hits.
+
+    `found_ids` are the ids of the matching messages, in the order `order`. If `first` is not None, only the first
+    match of each conversation is returned, and `first` is filled with these matches.
+    """
     limit, offset = request.limit, request.offset
     if first is not None:
         taken, capped = _take_first_of_each(reader, found_ids, limit, first)
@@ -126,9 +130,10 @@ def _skip_repeated(first: Iterator[int], then: Iterator[int]) -> Iterator[int]:
 def _take_first_of_each(
     reader: SqliteReader, ids: Iterator[int], limit: int, first: dict[str, int]
 ) -> tuple[list[int], bool]:
-    """Return the first message of each conversation, and whether there may be more.
+    """Return the first of the messages `ids` in each conversation, for at most `limit` conversations, and whether
+    there may be more.
 
-    The messages are also added to `first`, by conversation.
+    The messages are also added to `first`, which maps the root of a conversation to the id of the message.
     """
     for message_id in islice(ids, MOST_WALKED):
         first.setdefault(reader.value(ROOT, message_id), message_id)
@@ -138,7 +143,9 @@ def _take_first_of_each(
 
 
 def hits_of(reader: SqliteReader, ids: Sequence[int]) -> list[Hit]:
-    """Return these messages as hits, in this order, each with the message before and after it."""
+    """Return the messages with the given ids as hits, in the same order. Each hit also contains the messages before
+    and after it.
+    """
     if not ids:
         return []
     rows = {row[0]: row for row in reader.rows(SHOWN, to_json(ids))}
@@ -155,7 +162,10 @@ def _make_hit(row: Row, beside: dict[int, tuple[str, Any]]) -> Hit:
 
 
 def make_room(reader: SqliteReader, mark: int) -> None:
-    """Enlarge the page cache if the store is large, because ranking looks up the length of each matching
-    text."""
+    """Enlarge SQLite's page cache for a search in a large store, because ranking looks up the length of each matching
+    text.
+
+    `mark` is the watermark of the index, which shows the size of the store.
+    """
     if mark > LARGE:
         reader.rows(MORE_CACHE)

@@ -32,12 +32,16 @@ def distinct_words(text: str) -> str:
 
 
 def list_tokens(text: str) -> list[str]:
-    """Return the terms into which the tokenizer of a table splits this input."""
+    """Return the terms into which the tokenizer of the full-text tables splits `text`, the input of a column
+    of such a table.
+    """
     return [term.decode() for term in text.encode().lower().translate(_TOKENIZER).split()]
 
 
 def _has_long_token(gaps: bytes) -> bool:
-    """Return whether a token is longer than `MAX_TERM`. `gaps` is ASCII text with spaces between its tokens."""
+    """Return whether a text has a token that is longer than `MAX_TERM`. `gaps` is this text as ASCII bytes, with
+    spaces between the tokens.
+    """
     start = 0
     while len(gaps) - start > MAX_TERM:
         gap = gaps.rfind(b" ", start, start + MAX_TERM + 1)

@@ -84,15 +84,18 @@ Standing = tuple[int, int, bool]
 
 
 def measure_lag(reader: SqliteReader, most: int) -> Standing:
-    """Return the state of the index in this snapshot. At most `most` rows above the watermark are counted."""
+    """Return the watermark of the index, the number of messages above it, and whether messages below it were changed.
+
+    The count stops at `most`.
+    """
     mark = int(reader.value(WATERMARK) or 0)
     return mark, int(reader.value(COUNT_ABOVE, mark, most)), reader.value(ANY_CHANGED) is not None
 
 
 def measure_waiting(reader: SqliteReader) -> tuple[int, bool]:
-    """Return the approximate number of rows above the watermark, and whether rows below it were changed.
+    """Return the approximate number of messages above the watermark, and whether messages below it were changed.
 
-    No rows are read.
+    The number is the difference of two ids. So no messages are read.
     """
     above = int(reader.value(HIGHEST) or 0) - int(reader.value(WATERMARK) or 0)
     return above, reader.value(ANY_CHANGED) is not None
@@ -112,10 +115,10 @@ def settle(writer: SqliteWriter) -> bool:
 
 @contextmanager
 def _without_zeros(writer: SqliteWriter) -> Iterator[None]:
-    """During the block, do not overwrite freed pages with zeros.
+    """Set SQLite not to overwrite freed pages with zeros if this needs additional writes, during the `with` block.
 
-    A merge frees whole pages of old FTS5 segments. Overwriting them, as is done for deleted messages, would
-    make every append 10 % slower. It is not needed: the content of these pages is also in newer FTS5
+    Merging the index frees whole pages of old FTS5 segments. Overwriting these pages, as is done for deleted
+    messages, would make every append 10 % slower. It is not needed: the content of these pages is also in newer FTS5
     segments, or is removed by vacuum and purge.
     """
     run(writer.raw, "PRAGMA secure_delete=FAST")
@@ -167,9 +170,11 @@ def _follow(writer: SqliteWriter) -> bool:
 
 
 def _block_some(writer: SqliteWriter, batch: blocks.Batch, blocked: int, mark: int) -> int:
-    """Put messages after the id `blocked`, up to `mark`, into blocks. Process only a limited number at once.
+    """Put messages that are indexed, but not in blocks yet, into blocks. Process only a limited number of them in one
+    call.
 
-    These messages were indexed before the store had blocks. Return the new watermark of the blocks.
+    These messages were indexed before the store had blocks. Their ids are above `blocked` and at most `mark`. Return
+    the id up to which messages are in blocks now.
     """
     size = count = 0
     for *row, length in writer.rows(ABOVE, blocked, mark, ROWS_AT_ONCE):
@@ -183,14 +188,18 @@ def _block_some(writer: SqliteWriter, batch: blocks.Batch, blocked: int, mark: i
 
 
 def _make_entry(row: Any) -> tuple[Entry, blocks.Piece | None]:
-    """Return the index entry of a message, and its contribution to a block."""
+    """Return the row of the message index for the message `row`, and the piece of the message for its block.
+
+    The piece is None if the message does not belong in a block.
+    """
     text, *others = fields_of(*row[1:5])
     fields = [split_tokens(text), *[split_tokens(other) for other in others if other]]
     return (row[0], *join_fields(fields)), _make_piece(row, text, fields[0][0])
 
 
 def _make_piece(row: Any, text: str, words: str | None) -> blocks.Piece | None:
-    """Return the contribution of a message to its block.
+    """Return the piece of the message `row` for its block. `text` is its searchable text, and `words` are the tokens
+    of the text, if known.
 
     Return None if the message has no text or is not active.
     """

@@ -90,7 +90,9 @@ COUNT = "SELECT count(*) FROM (SELECT 1 FROM messages_fts_words WHERE messages_f
 
 
 class Indexed:
-    """The matches in the index, in any order, without rows that were changed since they were indexed."""
+    """The matches of one query in the index, as iterators in any order. Messages that were changed since they were
+    indexed are left out, because they belong to the unindexed tail.
+    """
 
     def __init__(
         self,
@@ -116,10 +118,12 @@ class Indexed:
         self._expression = format_fts5(self.tree)
 
     def rare_part(self) -> Node | None:
-        """Return the part of the tree that is worth ranking: the whole tree, or some branches of its OR.
+        """Return the part of the query tree whose matches are worth ranking: the whole tree, or some branches of its
+        OR.
 
-        Return None if the whole tree is common, or if it consists only of punctuation or only of exclusions,
-        by which the index cannot select.
+        Return None if every part of the tree matches so many messages that ranking them is not worth its cost. Return
+        None too if the tree consists only of punctuation or only of exclusions, because the index cannot search for
+        these.
         """
         if self._expression is None:
             return None
@@ -137,9 +141,10 @@ class Indexed:
         return count_matches(self._reader, expression, self._mark) >= VERY_COMMON
 
     def _share(self, tree: Node) -> float:
-        """Return the share of the newest messages that match the tree.
+        """Return which share of the newest indexed messages matches `tree`, as a number from 0 to 1. It is an
+        estimate for the whole store.
 
-        Long messages are left out, because splitting them is expensive.
+        Long messages are left out, because splitting them into words is expensive.
         """
         rows = [row for row in self._reader.rows(LAST, self._mark) if _size(row) <= SHORT]
         return sum(matches(tree, self._texts.get_text(row[0], row[1:]).text) for row in rows) / max(
@@ -156,10 +161,10 @@ class Indexed:
         return (row[0] for row in self._drop_unindexed(rows) if matches(self.tree, parse_text(row)))
 
     def _texts_first(self, expression: str) -> Iterator[int]:
-        """Yield matches, newest first. Read the texts of the newest messages, then use the index for the
-        others.
+        """Yield the ids of the matching messages, newest first. The newest messages are matched by reading their
+        texts, and older ones with `expression` in the index.
 
-        Reading the texts stops at the first long message.
+        The reading of texts stops at the first long message.
         """
         rest = self._mark - (BEFORE_INDEX if self._enough is None else BEFORE_INDEX_ONCE)
         for message_id, root in self._drop_unindexed(
@@ -177,9 +182,10 @@ class Indexed:
             yield from (message_id for message_id in self._among(expression, "newest") if message_id <= rest)
 
     def rank(self, rare: Node, *, scored: bool) -> Iterator[tuple[float, int]]:
-        """Yield pairs of score and id for the matches of `rare` (see `rare_part`), the best first.
+        """Yield (score, message id) for each match of `rare`, which is the result of `rare_part`. The best match
+        comes first.
 
-        Scores are computed only if `scored` is true. They are needed to merge these rows with others.
+        If `scored` is false, all scores are 0. The caller needs real scores only to merge these matches with others.
         """
         expression = format_fts5(rare)
         assert expression is not None  # a branch that the index cannot select by is not rare
@@ -200,7 +206,10 @@ class Indexed:
     def _among(
         self, expression: str, order: Order, holds: Callable[[Node, MessageText], bool] = confirms
     ) -> Iterator[int]:
-        """Yield the confirmed matches of the index. `holds` checks the text where the index cannot decide."""
+        """Yield the ids of the messages that the FTS5 expression finds in the index and that match the query.
+
+        If the index alone cannot decide whether a message matches, its text is read and `holds` decides.
+        """
         checked = needs_check(self.tree)
         if self._enough is not None:
             for message_id, root in self._drop_unindexed(
@@ -221,7 +230,11 @@ class Indexed:
 
 
 def count_matches(reader: SqliteReader, expression: str, mark: int) -> int:
-    """Return the approximate number of messages that match, up to `VERY_COMMON`."""
+    """Return the approximate number of indexed messages that match the FTS5 expression. `mark` is the watermark of
+    the index.
+
+    A number above `VERY_COMMON` may be returned as `VERY_COMMON`.
+    """
     enough = 2 * VERY_COMMON * LATELY // max(1, mark) + 1
     lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY, enough)) * mark // LATELY
     if lately >= 2 * VERY_COMMON or lately <= VERY_COMMON // 2:

@@ -78,7 +78,7 @@ class Indexer:
             log.warning("%s: the search index is delayed: %s", self._connections.path, problem)
 
     def _index_a_batch(self) -> None:
-        """Index a batch if enough rows are waiting.
+        """Index a batch of messages if enough messages are unindexed, or some were changed.
 
         Errors of indexing are logged, not raised: see `_do_index`.
         """
@@ -123,10 +123,10 @@ class Indexer:
 
     @staticmethod
     def is_worth_indexing(reader: SqliteReader, standing: Standing) -> bool:
-        """Return whether a search should index first.
+        """Return whether a search should index the unindexed tail before it searches.
 
-        A short tail that is still growing is cheaper to read than to index. The writers index such a tail
-        themselves, and a search should not compete with them for the lock.
+        A short tail to which writers are still adding messages is cheaper to read than to index. The writers index
+        such a tail themselves, and a search should not compete with them for the write lock.
         """
         from hermes.store.sqlite.search import index
 
@@ -183,16 +183,18 @@ class Indexer:
         return substring.follow_index(writer)
 
     def _follow_late(self, writer: SqliteWriter) -> bool:
-        """Index a batch, unless another process has done so while this process waited for the lock. Return
-        whether more is waiting."""
+        """Index a batch of messages if enough are still unindexed. Another process may have indexed them while this
+        process waited for the write lock. Return whether more messages wait to be indexed.
+        """
         from hermes.store.sqlite.search import index
 
         return index.measure_waiting(writer)[0] >= BATCH and self._follow(writer)
 
     def _do_index(self, work: Callable[[SqliteWriter], bool], *, patiently: bool = False) -> bool:
-        """Run the indexing work. Return whether it was done.
+        """Run `work`, which indexes messages or blocks, in a transaction. Return whether it was run.
 
-        Errors are logged, not raised: the caller's own write is already committed and must not be repeated.
+        If `patiently` is false, `work` is run only if the write lock is free now. Errors are logged, not raised: the
+        write after which this is called is already committed and must not be repeated.
         """
         if self._connections.damage is not None:
             return False
@@ -210,7 +212,11 @@ class Indexer:
         return True
 
     def repair_and_retry(self, act: Callable[[], T]) -> T:
-        """Call `act`. If it finds the index damaged, rebuild the index and call `act` again."""
+        """Call `act` and return its result. If it raises `IndexDamaged`, rebuild the search index and call `act`
+        again.
+
+        In a read-only store the error is raised, because the index cannot be rebuilt.
+        """
         try:
             return act()
         except errors.IndexDamaged:

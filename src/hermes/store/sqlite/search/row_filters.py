@@ -1,8 +1,10 @@
-"""The SQL conditions for the rows that a search may find. The caller binds the parameter `?1`; `values_of`
-returns the values of the others.
+"""The SQL conditions for the messages and sessions that a search filter allows.
 
-Conditions that SQL cannot express use the functions of `sql_functions`. These functions are called only if
-the filter needs them, and those for titles only once per session.
+The conditions use the parameters from `?2` on, and `values_of` returns their values. `?1` is left to the statement
+that contains the conditions.
+
+Conditions that SQL cannot express use the functions of `sql_functions`. These functions are called only if the filter
+needs them, and those for titles only once per session.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ ALLOWED = " ".join((OF_MESSAGE, OF_SESSION))
 
 
 def is_of_messages(message_filter: MessageFilter) -> bool:
-    """Return whether the filter has conditions on messages, not only on their session."""
+    """Return whether the search filter has conditions on single messages, such as their role or time, and not only on
+    sessions.
+    """
     return bool(
         message_filter.roles
         or message_filter.tool
@@ -58,7 +62,7 @@ def is_of_messages(message_filter: MessageFilter) -> bool:
 
 
 def values_of(message_filter: MessageFilter) -> tuple[Any, ...]:
-    """Return the values of `?2` and the parameters after it."""
+    """Return the values of the search filter, in the order of the SQL parameters from `?2` on."""
     return (
         None if message_filter.sources is None else to_json(message_filter.sources),
         to_json(message_filter.exclude_sources) if message_filter.exclude_sources else None,

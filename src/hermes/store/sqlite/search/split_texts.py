@@ -41,9 +41,9 @@ class Texts:
         self._size = 0
 
     def get_text(self, message_id: int, columns: tuple[Any, ...]) -> Known:
-        """Return the split text of a row.
+        """Return the text of the message `message_id`, split into words, from the cache or newly made.
 
-        `columns` are its content, content_kind, tool_name and tool_calls.
+        `columns` are the current values of content, content_kind, tool_name and tool_calls of the message.
         """
         known = self._known.get(message_id)
         if known is None or known.columns != columns:

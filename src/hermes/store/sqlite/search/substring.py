@@ -146,7 +146,9 @@ class Standing(NamedTuple):
         return (self.mark, self.edited) == (self.listed, self.listed_edited)
 
     def newer(self, reader: Reader) -> Iterator[Row]:
-        """Yield the rows whose terms are not in the list yet."""
+        """Yield the messages that were indexed, for the first time or again, after the last update of the
+        list of terms.
+        """
         return reader.each(NEW, self.listed, self.mark, self.listed_edited)
 
     @property
@@ -160,10 +162,10 @@ def has_part(tree: Node) -> bool:
 
 
 def expand_parts(reader: SqliteReader, tree: Node, *, own: bool) -> Node:
-    """Return the tree with the terms for each of its parts (`*part*`): the terms of this snapshot that
-    contain the part.
+    """Return the query tree, with the matching terms filled in at each of its `*part*` leaves: the terms of this
+    snapshot that contain the letters of the leaf.
 
-    `own` means that the connection is scoped.
+    `own` means that the connection is scoped. The terms are then read from the visible messages instead of the list.
     """
     pieces = {leaf.piece for leaf in list_parts(tree) if len(leaf.piece) >= SHORTEST}
     if not pieces:
@@ -172,7 +174,9 @@ def expand_parts(reader: SqliteReader, tree: Node, *, own: bool) -> Node:
 
 
 def find_cut(tree: Node) -> tuple[str, ...]:
-    """Return the parts that match too many terms. For these, only the most frequent terms are searched."""
+    """Return the `*part*` texts of the query that are contained in too many terms. For these, only the most frequent
+    terms are searched, so that the result may be incomplete.
+    """
     return tuple(leaf.text for leaf in list_parts(tree) if leaf.cut)
 
 
@@ -208,7 +212,11 @@ def _cut(terms: Iterable[str]) -> tuple[tuple[str, ...], bool]:
 
 
 def _list_terms(rows: Iterable[Any], pieces: Collection[str] = ()) -> Iterator[str]:
-    """Yield the terms of each row without repetitions. With `pieces`, yield only terms that contain one of them."""
+    """Yield the terms of each message in `rows`. A term that occurs several times in one message is yielded once for
+    it.
+
+    If `pieces` is given, yield only terms that contain at least one of these strings.
+    """
     quick = bool(pieces) and all(map(str.isascii, pieces))
     for row in rows:
         fields = fields_of(*row)
@@ -240,7 +248,7 @@ def _open_vocabulary(reader: Reader) -> None:
 
 
 class Store(Protocol):
-    """The methods of the engine that updates of the list of terms need."""
+    """The methods that the functions of this module need from the engine, to update the list of terms."""
 
     def read(self) -> AbstractContextManager[Reader]: ...
     def write_if_free(self, work: Callable[[Writer], T]) -> T: ...

@@ -36,8 +36,11 @@ MESSAGES = " ".join(
 def walk_newest(
     reader: SqliteReader, allowed: tuple[Any, ...], enough: Container[str] | None
 ) -> Iterator[int]:
-    """Yield the ids of the allowed messages, newest first. Skip messages of conversations in `enough`, to
-    which the caller can add conversations during the iteration."""
+    """Yield the ids of the messages that the filter allows, newest first. `allowed` are the values of the filter.
+
+    Messages of the conversations in `enough` are skipped. The caller can add conversations to it during the
+    iteration.
+    """
     sessions = reader.each(SESSIONS, None, *allowed)
     waiting = next(sessions, None)
     opened: list[
@@ -68,7 +71,7 @@ def _push_next(
 
 
 def _to_key(time: object) -> float:
-    """Return a sort key, newest first.
+    """Return a key with which times are sorted in descending order, so that the newest comes first.
 
     A value that is not a number, which another program may have stored, comes last.
     """

@@ -80,9 +80,11 @@ def find_matches(
     texts: Texts,
     deadline: Deadline,
 ) -> list[Match]:
-    """Return every matching row of the unindexed tail.
+    """Read all messages of the unindexed tail and return those that match the query `tree`.
 
-    If `ranked` is given, count the occurrences of its leaves, for a score.
+    `ranked` is the part of the query that counts for the score, or None if no scores are needed. For each message
+    that matches `ranked`, the occurrences of its leaves are counted. `allowed` are the values of the search filter.
+    `standing` is the state of the index (see `index.measure_lag`). Raise `SearchTimeout` after `deadline`.
     """
     mark, above, changed = standing
     leaves = () if ranked is None else _scored_leaves(ranked)
@@ -105,9 +107,10 @@ def find_matches(
 def score_matches(
     reader: SqliteReader, ranked: Node, found: Sequence[Match], mark: int
 ) -> list[tuple[float, int]]:
-    """Return pairs of score and id for the rows that match the tree `ranked`, the best first.
+    """Return (score, message id) for each message of the unindexed tail in `found` that matches the query `ranked`,
+    the best first.
 
-    Rows with equal scores are sorted by id, newest first.
+    Messages with equal scores are sorted by id, newest first. `mark` is the watermark of the index.
     """
     leaves = _scored_leaves(ranked)
     counted = [match for match in found if match.counts or not leaves]
@@ -142,7 +145,10 @@ def _until(deadline: Deadline, reader: SqliteReader, mark: int, rows: Iterator[R
 
 
 def _scored_leaves(tree: Node) -> tuple[Leaf, ...]:
-    """Return the leaves that count for the score. Punctuation is left out, because the index cannot count it."""
+    """Return the words, phrases and other leaves of a query tree that count for the score of a message.
+
+    Excluded leaves do not count. Punctuation does not count either, because the index cannot count it.
+    """
     return tuple(leaf for leaf in dict.fromkeys(list_positive_leaves(tree)) if not isinstance(leaf, Literal))
 
 

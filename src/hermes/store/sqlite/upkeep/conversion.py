@@ -49,7 +49,9 @@ COUNT = "SELECT count(*) FROM {table}"
 
 
 class _Kept(NamedTuple):
-    """The data that must be the same before and after the conversion."""
+    """What must be the same in a store before and after its conversion: the checksums of sessions and messages, and
+    the number of rows of each table.
+    """
 
     proof: proof.Proof
     rows: dict[str, int]
@@ -150,18 +152,18 @@ def _convert(path: Path, note: encryption.Note | None, *, done: bool, keep_backu
 
 
 def _is_plain(file: Path) -> bool:
-    """Return whether the first bytes of a file show that it is not encrypted.
+    """Return whether `file` is not encrypted, judged by its first bytes.
 
-    The file must not be a live store.
+    No connection of this process may have `file` open.
     """
     with open(file, "rb") as opened:
         return not recognition.is_probably_encrypted(opened.read(100))
 
 
 def _set_aside(path: Path) -> list[Path]:
-    """Return damaged stores that a repair or a restore has set aside.
+    """Return the copies of the store at `path` that a repair or a restore has kept because they were damaged.
 
-    They are unreadable, so they cannot be converted.
+    They cannot be converted, because SQLite cannot read them.
     """
     kept = [
         *path.parent.glob(f"{path.name}.damaged-*"),
@@ -210,7 +212,7 @@ def list_plain_files(path: Path, *, copies: bool = False) -> tuple[PlainFiles, .
 
 
 def list_broken_files(path: Path) -> list[str]:
-    """Return one line of text for each problem with the sealed files beside the store."""
+    """Describe each problem with the sealed files beside the store at `path`, in one line of text each."""
     return sealed_home.find_broken_files(_sealed_files(path))
 
 
@@ -234,9 +236,11 @@ def _remove_mirrors(path: Path) -> tuple[list[Path], list[str]]:
 
 
 def _replace_file(file: Path, note: encryption.Note | None, left: list[str]) -> tuple[int, int]:
-    """Replace the file by a copy: encrypted according to `note`, or plain if it is None.
+    """Replace the database `file` by a verified copy. The copy is encrypted as `note` says, or plain if `note` is
+    None.
 
-    Return the numbers of sessions and messages.
+    Return the numbers of sessions and messages. If plain content remains in another hard link to the old file, add a
+    description of it to `left`.
     """
     real = file.resolve()
     live = connect(real, uris=True)
@@ -274,9 +278,11 @@ def open_encrypted_copy(source: Path, path: Path, note: encryption.Note) -> Iter
 def _copy_verified(
     source: apsw.Connection, folder: Path, name: str, file: Path, note: encryption.Note | None
 ) -> Iterator[tuple[Path, _Kept]]:
-    """Yield a verified copy, flushed to disk.
+    """Make a copy of the database `source` in `folder`, encrypted as `note` says, or plain if `note` is None. Yield
+    its path and the data that it was compared with.
 
-    It is intact, and has every row and every byte of text of the source.
+    The copy is flushed to disk and verified: it is intact, and has every row and every byte of text of `source`.
+    `file` is the path of the database, for error messages.
     """
     if wrong := find_damage(source):
         raise damage_error(file, wrong)

@@ -40,7 +40,7 @@ class CachedCopy(NamedTuple):
 
 
 class CopyHold:
-    """Keeps a copy from being removed until `release`."""
+    """Keeps a readable copy in the cache from being removed, until `release` is called."""
 
     def __init__(self, copy: Path, descriptor: int) -> None:
         self._copy = copy
@@ -60,13 +60,14 @@ def find_folder() -> Path:
 
 
 def name_copy(store: Path) -> Path:
-    """Return the path for a copy of the store in its current state. The path changes when the store
-    changes."""
+    """Return the path in the cache for a readable copy of `store` in its current state. After a write to the store,
+    the path is a different one.
+    """
     return find_folder() / f"{store.stem}{_identify_state(store)}"
 
 
 def hold_copy(copy: Path) -> CopyHold | None:
-    """Keep a copy from being removed. Return None if it does not exist."""
+    """Keep the readable copy at the path `copy` from being removed. Return None if there is no such copy."""
     with suppress(FileNotFoundError), _lock_origin(copy, fcntl.LOCK_SH) as descriptor:
         if copy.exists():
             return CopyHold(copy, os.dup(descriptor))
@@ -74,7 +75,7 @@ def hold_copy(copy: Path) -> CopyHold | None:
 
 
 def publish_copy(partial: Path, copy: Path, store: Path) -> CopyHold:
-    """Move a complete copy to its final path."""
+    """Move a complete readable copy to its final path in the cache."""
     with _lock_origin(copy, fcntl.LOCK_SH, os.O_CREAT) as descriptor:
         original = os.fsencode(os.path.realpath(store))
         os.pwrite(descriptor, original, 0)
@@ -88,25 +89,27 @@ def list_copies() -> list[CachedCopy]:
 
 
 def remove_copies(store: Path) -> None:
-    """Remove the copies of a store."""
+    """Remove the readable copies of one store from the cache."""
     for copy in find_folder().glob(f"*-{_digest(os.path.realpath(store))}-*.db"):
         _remove(copy)
 
 
 def remove_outdated() -> None:
-    """Remove the copies of stores that were deleted or changed."""
+    """Remove the readable copies whose original store was deleted or changed since they were made."""
     for copy in list_copies():
         if not copy.is_current:
             _remove(copy.path)
 
 
 def remove_all() -> list[Path]:
-    """Remove all copies, except those that processes are reading. Return the copies that were kept."""
+    """Remove all readable copies from the cache, except those that processes are reading. Return the copies
+    that were kept.
+    """
     return [copy for copy in _find_copies() if not _remove(copy)]
 
 
 def _find_copies() -> list[Path]:
-    """Return all copies, including incomplete ones that a killed process left behind."""
+    """Return all readable copies in the cache, including incomplete ones that a killed process left behind."""
     folder = find_folder()
     clear_partials(folder)
     found = {*folder.glob("*.db")}
@@ -129,7 +132,9 @@ def _describe_copy(copy: Path) -> CachedCopy:
 
 
 def _remove(copy: Path) -> bool:
-    """Remove a copy. Return False if a process is reading it."""
+    """Remove a readable copy and the files beside it. Return False if the copy was kept, because a process is
+    reading it.
+    """
     try:
         with _lock_origin(copy, fcntl.LOCK_EX | fcntl.LOCK_NB, os.O_CREAT):
             for ending in ("", *SIDECARS, KEY_NOTE, ORIGIN):
@@ -168,7 +173,9 @@ def _identify(descriptor: int) -> tuple[int, int]:
 
 
 def _identify_state(store: Path) -> str:
-    """Return the end of a copy's file name. It identifies the original and its current state."""
+    """Return the end of the file name of a readable copy. It identifies the original (`store`) and the current state
+    of the original.
+    """
     original = os.path.realpath(store)
     return f"-{_digest(original)}-{_digest(_describe_state(original))}.db"
 

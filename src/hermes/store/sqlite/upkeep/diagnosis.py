@@ -90,10 +90,10 @@ def _report_failure(path: Path, about: str, problem: Exception) -> Finding:
 
 
 def _check_file(path: Path) -> Finding | None:
-    """Return a finding if there is no usable file.
+    """Return a finding if there is no usable database file at `path`, and None if there is one.
 
-    This is checked before SQLite opens the file. SQLite treats a missing or empty file as a new database, and
-    would delete the log beside it.
+    This is checked before SQLite opens the file. SQLite treats a missing or empty file as a new database, and would
+    delete the write-ahead log beside it.
     """
     try:
         check_database_path(path)
@@ -122,7 +122,7 @@ def _check_file(path: Path) -> Finding | None:
 
 
 def _get_chat_command(path: Path) -> str:
-    """Return the command that starts a conversation in this store."""
+    """Return the shell command that starts a conversation in the store at `path`, for the advice in a finding."""
     if path == home.get_default_db_path():
         return "hermes"
     return f"hermes --store {shlex.quote(str(path))}"

@@ -59,9 +59,9 @@ def _merge_index(step: Callable[[Callable[[SqliteWriter], bool]], bool], merge_s
 
 
 def _merge_some(writer: SqliteWriter, merge_some: LiteralString, pages: int) -> bool:
-    """Merge some pages.
+    """Merge about `pages` pages of one full-text index, with the statement `merge_some`.
 
-    Return whether there was something to merge. This is so if FTS5 changed more than one row.
+    Return whether there was something to merge. FTS5 shows this by changing more than one row.
     """
     run(writer.raw, "PRAGMA secure_delete=FAST")  # as `index.follow` does, and for the same reason
     try:
@@ -73,9 +73,11 @@ def _merge_some(writer: SqliteWriter, merge_some: LiteralString, pages: int) -> 
 
 
 def cut_free_pages(step: Callable[[Callable[[SqliteWriter], int]], int], pages_at_once: int) -> None:
-    """Move free pages to the end of the file and cut them off.
+    """Remove the free pages from the database file: pages in use are moved to their places, and the end of the file
+    is cut off.
 
-    The file itself becomes shorter at the next checkpoint.
+    `step` runs each part of the work, `pages_at_once` pages, in its own transaction. The file on disk becomes shorter
+    at the next checkpoint.
     """
     pages_at_once = max(1, pages_at_once)
 
@@ -91,9 +93,10 @@ def cut_free_pages(step: Callable[[Callable[[SqliteWriter], int]], int], pages_a
 
 
 def measure_sizes(reader: SqliteReader, path: Path) -> dict[str, int]:
-    """Return the disk space that the file uses, by purpose, in bytes.
+    """Return the disk space that the store at `path` uses, in bytes, by purpose: rows, index, attachments, free pages
+    and log.
 
-    This is slow, because every page is read.
+    This is slow, because every page of the file is read.
     """
     found = {"rows": 0, "index": 0, "attachments": 0, "free": int(reader.value(FREE) or 0), "log": 0}
     for name, size in reader.rows(PAGES_BY_TABLE):

@@ -14,9 +14,11 @@ COPIED_AT_ONCE = 1 << 20
 
 
 def keep_aside(real: Path, descriptor: int | None) -> Path:
-    """Copy the damaged file and its log, unchanged, to a new name. Return the path of the copy.
+    """Copy the damaged database file `real` and its write-ahead log, unchanged, to a new name. Return the path of the
+    copy.
 
-    A copy is made instead of renaming the file, because `retire` must still overwrite the file.
+    `descriptor` is an open descriptor of `real`, or None if the file is missing. The file is copied and not renamed,
+    because `retire` must still overwrite it.
     """
     kept = real.with_name(f"{real.name}.damaged-{clock.format_stamp()}")
     while kept.exists():

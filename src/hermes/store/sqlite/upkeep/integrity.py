@@ -77,9 +77,10 @@ def verify(reader: SqliteReader, path: Path) -> Health:
 
 
 def find_missing(reader: SqliteReader, path: Path) -> Health | None:
-    """Return a report on the missing parts of the schema.
+    """Check whether the store lacks parts of its schema. If tables or columns are missing, return a report on all
+    missing parts.
 
-    Return None if no table or column is missing, so that the other checks can run.
+    Return None if no table or column is missing, so that the statements of the other checks can run.
     """
     lacking = find_schema_gaps(reader)
     if not lacking.unreadable:
@@ -92,7 +93,10 @@ def find_missing(reader: SqliteReader, path: Path) -> Health | None:
 
 
 def check_health(reader: SqliteReader, path: Path) -> Health:
-    """Check everything except the pages. The caller checks the pages separately, with SQLite's own check."""
+    """Check the schema, the rows, the derived columns and the search index of a store, and return a report.
+
+    The pages of the file are not checked. The caller checks them separately, with SQLite's `integrity_check`.
+    """
     if (lacking := find_missing(reader, path)) is not None:
         return lacking
     damage = [f"messages without a session: {row[0]}" for row in reader.rows(ORPHANS)] + blobs.find_damage(
@@ -116,9 +120,10 @@ def check_health(reader: SqliteReader, path: Path) -> Health:
 
 
 def _find_broken_pages(path: Path) -> list[str]:
-    """Return the problems that SQLite's own check finds, on a new connection.
+    """Run SQLite's `integrity_check` for the database file `path` on a new connection. Return the problems that it
+    finds.
 
-    A connection that has used a full-text table keeps an old list of its segments, and would report newer
+    A connection that has used a full-text table keeps an old list of its FTS5 segments, and would report newer
     segments as corrupt.
     """
     connection = connect_read_only(path)
@@ -187,9 +192,11 @@ def _matches_index(
     rowid: int,
     texts: tuple[str, str],
 ) -> bool:
-    """Return whether the index entry of the row `rowid` matches `texts`.
+    """Return whether the entry of the row `rowid` in a full-text table was made from `texts`, the texts of its two
+    columns.
 
-    The entry must have the right number of terms, and it must contain the longest of them.
+    The entry must have the right number of terms in each column, and it must contain the three longest terms of the
+    first text. `queries` are the SQL statements that read the number of terms, and that search for a term in one row.
     """
     sizes, holds = reader.value(queries[0], rowid), queries[1]
     terms = [list_tokens(text) for text in texts]

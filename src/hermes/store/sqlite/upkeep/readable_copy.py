@@ -76,7 +76,10 @@ def back_up_original(path: Path, target: Path | None) -> Backup:
 
 
 def open_copy(path: Path) -> tuple[Path, CopyHold]:
-    """Return a current copy of the store at `path`, and a hold that keeps it from being removed."""
+    """Return the path of a readable copy of the store at `path`, and a hold that keeps the copy from being removed.
+
+    The copy has the current content of the store. If the cache has no such copy, it is made.
+    """
     copy = copy_cache.name_copy(path)
     hold = copy_cache.hold_copy(copy)
     if hold is None:
@@ -108,7 +111,9 @@ def _make_copy(path: Path, copy: Path) -> CopyHold:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[apsw.Connection]:
-    """Yield a connection that neither adds nor removes files beside the store."""
+    """Yield a connection for reading the store at `path`. After it is closed, the same files are beside the
+    store as before.
+    """
     found_log = has_log(path) or file_guard.is_open(path)
     is_log_alone = found_log and not os.path.exists(f"{path}-shm") and os.access(path, os.W_OK)
     with closing(connect(path) if is_log_alone else connect_read_only(path)) as connection:
@@ -122,7 +127,9 @@ def _reading(path: Path) -> Iterator[apsw.Connection]:
 
 
 def _convert(copy: Path) -> None:
-    """Migrate the copy to the current layout, and index it."""
+    """Migrate the file `copy`, a copy of a store of another version, to the current layout, and index its
+    messages for search.
+    """
     with closing(connect(copy)) as connection:
         run(connection, "PRAGMA foreign_keys=OFF")
         with transaction(connection):
@@ -189,9 +196,11 @@ def find_repeated(messages: Sequence[_Message]) -> list[int]:
 
 
 def _find_repetition(texts: Sequence[Sequence[Any]], at: int) -> tuple[int, int]:
-    """Count the repeated messages around the summary at `at - 1`.
+    """Find the messages that a compaction has repeated around a summary. `texts` are the messages of the conversation
+    in order, and the summary is at the position `at - 1`.
 
-    Return the number of first messages repeated before it, and of last messages repeated after it.
+    Return two numbers: how many of the first messages of the conversation are repeated directly before the summary,
+    and how many of the last messages before these are repeated after it.
     """
     for kept in range(min(MOST_KEPT_AT_THE_START, at - 1) + 1):
         before = at - 1 - kept

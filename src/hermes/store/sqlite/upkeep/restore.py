@@ -93,9 +93,11 @@ def _open_checked(source: Path, path: Path) -> Iterator[apsw.Connection]:
 
 @contextmanager
 def _open_as_store(backup: apsw.Connection, path: Path) -> Iterator[apsw.Connection]:
-    """Yield the backup, encrypted with the key of the store, or plain if the store is plain.
+    """Yield a connection to the content of `backup` that is encrypted if the store at `path` is encrypted.
 
-    SQLite cannot copy pages between a plain and an encrypted database.
+    SQLite cannot copy pages between a plain and an encrypted database. So for an encrypted store, a plain backup is
+    first copied to a temporary encrypted file. Raise `BackupFailed` if the backup is encrypted and the store is
+    plain.
     """
     source, note = Path(backup.filename), encryption.read_note(path)
     encrypted = encryption.find_key(source) is not None
@@ -179,13 +181,13 @@ def _restore_in_place(path: Path, backup: apsw.Connection) -> bool:
 
 
 def is_alone(live: apsw.Connection) -> bool:
-    """Lock all other programs out until the connection is closed. Return True if this succeeded, False if the
-    file is not a database.
+    """Lock all other programs out of the database of the connection `live`, until `live` is closed, and turn its
+    write-ahead log off. Return True if this succeeded, False if the file is not a database.
 
-    The lock is acquired before the journal mode is changed, and is not released in between. Otherwise a
-    program that is opening the file could turn the write-ahead log on again. If the file were then replaced,
-    this log would be read as the log of the new file. Idle programs without a log hold no lock, and are not
-    affected: they will read the new rows as usual.
+    The lock is acquired before the journal mode is changed, and is not released in between. Otherwise a program that
+    is opening the file could turn the write-ahead log on again. If the file were then replaced, this log would be
+    read as the log of the new file. Other programs that have the file open without a log, and are idle, hold no lock.
+    They are not affected: they will read the new rows as usual.
     """
     live.set_busy_handler(Patience(WAIT_S))
     try:
@@ -203,9 +205,9 @@ def is_alone(live: apsw.Connection) -> bool:
 
 
 def _set_aside(live: apsw.Connection, path: Path) -> None:
-    """Keep the content that is about to be replaced.
+    """Keep the content of the store at `path`, which a restore is about to replace, in the backup folder.
 
-    It becomes a verified backup or, if it is damaged, a copy of its pages.
+    It is kept as a verified backup or, if it is damaged, as a copy of its pages. `live` is a connection to the store.
     """
     try:
         backups.write_copy(live, path, None, REASON)
@@ -247,9 +249,10 @@ def _restore_by_name(path: Path, backup: apsw.Connection) -> None:
 
 @contextmanager
 def _lock_others_out(path: Path) -> Iterator[bool]:
-    """Lock the bytes that SQLite itself locks, in a file that SQLite cannot open.
+    """Keep SQLite in other processes from opening the file `path`, during the `with` block. This process locks the
+    bytes that SQLite locks, because SQLite itself cannot open the file.
 
-    Yield False if there is no file.
+    Yield True, or False if there is no file. Raise an error if another program uses the file.
     """
     try:
         descriptor = os.open(path, os.O_RDWR)

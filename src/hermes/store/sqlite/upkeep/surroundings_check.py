@@ -275,7 +275,9 @@ def check_readable_copies(path: Path) -> Iterator[Finding]:
 
 
 def advise_repair(path: Path) -> str:
-    """Return the advice for a damaged store."""
+    """Return a text that tells the user how to repair the damaged store at `path` or, if it has a backup, how
+    to restore that.
+    """
     advice = f"save what can be saved: `{upkeep_command(path, 'repair')}`"
     newest = next(iter(list_backups(path)), None)
     if newest is not None:

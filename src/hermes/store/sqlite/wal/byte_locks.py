@@ -27,7 +27,11 @@ _FLOCK = struct.Struct("hhqqi")
 
 
 def pack_lock(kind: int, first: int, size: int) -> bytes:
-    """Return the argument for `fcntl` with `F_OFD_SETLK`."""
+    """Return the packed `struct flock` that `fcntl` needs to set or query a lock on `size` bytes from the offset
+    `first`.
+
+    `kind` is the kind of the lock, such as `F_RDLCK`.
+    """
     return _FLOCK.pack(kind, os.SEEK_SET, first, size, 0)
 
 

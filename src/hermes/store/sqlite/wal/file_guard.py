@@ -79,14 +79,18 @@ class Guard:
 
     @property
     def is_held(self) -> bool:
-        """Whether a store of this process uses the log.
+        """Whether this guard holds its locks, because a store of this process uses the write-ahead log.
 
-        If so, further connections of this process use the same index of the log.
+        If so, further connections of this process use the same index (`-shm`) of the log.
         """
         return self._is_held
 
     def hold(self) -> None:
-        """Acquire the locks. The file must be in WAL mode, and its shared memory must exist."""
+        """Acquire this guard's locks on the database file and on the index (`-shm`) of its log. Do nothing if they
+        are held.
+
+        The database must be in WAL mode, and SQLite must already have created the index.
+        """
         if self._is_held:
             return
         self._is_held = True
@@ -121,9 +125,10 @@ class Guard:
             pass  # the file system has no OFD locks: the identity check still works
 
     def loosen(self) -> None:
-        """Release the locks before a close, a restore or a change of the journal mode.
+        """Release the locks of this guard before a close, a restore or a change of the journal mode.
 
-        The descriptors stay open.
+        The descriptors of the database file and of the index stay open, because closing them would drop SQLite's
+        locks.
         """
         for descriptor in self._descriptors:
             self._set(descriptor, fcntl.F_UNLCK, 0, 0)
@@ -142,7 +147,11 @@ class Guard:
                 pass
 
     def identify_files(self) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-        """Return the identities of the log's index and of the log that this process uses."""
+        """Return the identities (device and inode) of the index (`-shm`) and of the write-ahead log that this process
+        uses.
+
+        An identity is None if this process has no such file open.
+        """
         descriptors = self.index, None if self.log is None else self.log.descriptor
         index, log_file = map(identify, descriptors)
         return index, log_file
@@ -188,11 +197,13 @@ class Guard:
             return False
 
     def is_log_removed(self) -> bool:
-        """Return whether the log in use is no longer in its place, or is no longer complete."""
+        """Return whether the write-ahead log in use was deleted, replaced, emptied or shortened."""
         return self.is_log_missing() or self.is_log_cut()
 
     def is_log_missing(self) -> bool:
-        """Return whether the log in use is no longer in its place."""
+        """Return whether the write-ahead log in use was deleted or replaced, so that it is no longer the file beside
+        the store.
+        """
         try:
             return self.log is not None and not self.log.is_in_place()
         except OSError:
@@ -231,7 +242,9 @@ class Guard:
         return descriptor
 
     def hold_file(self) -> int:
-        """Return a descriptor of the database file. `hold` later acquires its lock on this descriptor."""
+        """Return a descriptor of the database file, and keep it open. If `hold` is called later, it sets its lock
+        through this descriptor.
+        """
         if self._file is None:
             self._file = self.hold_descriptor(str(self.path), os.O_RDONLY)
         return self._file
@@ -263,9 +276,10 @@ class Guard:
         self._lock_files.append(descriptor)
 
     def let_lock_file_go(self, descriptor: int) -> None:
-        """Exclude the descriptor from `close_descriptors`.
+        """Remove a lock descriptor from the descriptors that `close_descriptors` closes, so that it outlives this
+        guard.
 
-        `keep_lock_file` later passes it to the next guard of the file.
+        `keep_lock_file` later passes the descriptor to the next guard of the same file.
         """
         if descriptor in self._descriptors:
             self._descriptors.remove(descriptor)
@@ -285,13 +299,13 @@ class Guard:
                 log.debug("%s: the change time of the removed log cannot be set: %s", self.path, problem)
 
     def is_in_place(self) -> bool:
-        """Return whether the path still leads to the file that this guard has open."""
+        """Return whether the file at the path of the store is still the file that this guard has open."""
         return identity_of(self._beside) == self.identity
 
     def is_store_exchanged(self) -> bool:
-        """Return whether the store's file was deleted or replaced.
+        """Return whether the database file was deleted, moved or replaced while this guard has it open.
 
-        A replacement counts only if the old log is still beside the new file.
+        A replacement counts only if the old write-ahead log is still beside the new file.
         """
         if self.is_in_place():
             return False
@@ -328,10 +342,11 @@ def acquire_guard(path: Path) -> Guard:
 
 
 def keep_lock_file(identity: tuple[int, int], descriptor: int) -> None:
-    """Pass a lock descriptor to the current guard of the file. If there is none, close the descriptor.
+    """Pass `descriptor`, through which a log lock was set, to the current guard of the file `identity`. If there is
+    no guard, close the descriptor.
 
-    While this process has the file open, the descriptor must not be closed, because that would drop SQLite's
-    locks.
+    While a store of this process has the file open, the descriptor must not be closed, because that would drop
+    SQLite's locks.
     """
     with _lock:
         _lock_files_on_their_way.discard(descriptor)
@@ -362,15 +377,15 @@ def is_open(path: Path) -> bool:
 
 
 def list_endangered_stores() -> list[ConnectionSet]:
-    """Return the stores of this process whose log was removed or cut."""
+    """Return the open stores of this process whose write-ahead log was deleted, replaced, emptied or shortened."""
     found = [guard for guard in list(_guards.values()) if guard.is_log_removed()]
     return [store for guard in found for store in list(guard.stores)]
 
 
 def begin_leaving(guard: Guard) -> bool:
-    """Record that a store is about to close its connections.
+    """Record that one store is about to close its connections to the file of `guard`.
 
-    Return True if it is the last store on this file. The locks are released in that case.
+    Return True if it is the last store of this process on the file. The locks of the guard are then released.
     """
     with _lock:
         guard.users -= 1
@@ -381,9 +396,11 @@ def begin_leaving(guard: Guard) -> bool:
 
 
 def finish_leaving(guard: Guard) -> None:
-    """Close the descriptors after the last store has closed its connections.
+    """If no store of this process uses the file of `guard` any more, close the descriptors of the guard and forget
+    it.
 
-    By then, SQLite holds no lock that this could drop.
+    Call this after the store has closed its connections. By then, SQLite holds no lock that closing a descriptor
+    could drop.
     """
     with _lock:
         if not guard.users:

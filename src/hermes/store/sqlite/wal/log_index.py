@@ -59,7 +59,9 @@ def read_index(descriptor: int | None) -> LogIndex | None:
 
 
 def is_index_of_log(index: LogIndex, log: int) -> bool:
-    """Return whether the index describes this log. `log` is a descriptor."""
+    """Return whether the index (`-shm`) with the header `index` describes the write-ahead log with the
+    descriptor `log`.
+    """
     if not index.frames:
         return True
     header = _frame_header(index, log, index.frames)
@@ -107,16 +109,18 @@ def map_index(descriptor: int) -> mmap.mmap | None:
 
 
 class LogCheck:
-    """A cached `is_cut`. As long as the index is unchanged, only the length of the log is checked."""
+    """Checks, like the function `is_cut`, whether one write-ahead log lacks frames, and remembers the last result. As
+    long as the index is unchanged, only the length of the log is checked.
+    """
 
     def __init__(self, log: int) -> None:
         self._log = log
         self._last = b"", 0  # the header of an index whose log was complete, and the log's minimum length
 
     def forget(self) -> None:
-        """Make the next check read the log.
+        """Discard the remembered result, so that the next check reads the log itself.
 
-        This is needed because the log may have been overwritten without a change of length.
+        The caller needs this if the log may have been overwritten without a change of its length.
         """
         self._last = b"", 0
 

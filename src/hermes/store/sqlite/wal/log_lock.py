@@ -73,8 +73,9 @@ class LogLock:
         return self._set(_SHARED)
 
     def claim(self) -> bool:
-        """Try to acquire the lock exclusively. Return whether it was acquired. If it was not, a shared lock
-        that was held before is kept."""
+        """Try once to acquire the log lock exclusively, and return whether this succeeded. If it failed, a shared
+        lock that this store held before is kept.
+        """
         return self._set(_EXCLUSIVE)
 
     def claim_before(self, until: float) -> bool:
@@ -84,7 +85,9 @@ class LogLock:
         self._set(_NONE)
 
     def outlive_guard(self) -> None:
-        """Keep the lock even while all connections of this process are closed and opened again."""
+        """Keep the log lock even while all connections of this process to the file are closed and opened again, with
+        a new guard.
+        """
         self._outlives = True
         self._guard.let_lock_file_go(self._descriptor)
 
@@ -177,9 +180,10 @@ def _is_in_use(guard: file_guard.Guard) -> bool:
 
 
 def _hold_open(guard: file_guard.Guard, name: str, descriptors: dict[Identity, int]) -> int | None:
-    """Return a descriptor of the file `name`, or None if it does not exist.
+    """Return a descriptor of the file `name`, or None if the file does not exist.
 
-    The descriptor stays open, see `file_guard`.
+    `descriptors` contains the files that were opened before, by identity, so that each file is opened only once.
+    `guard` keeps the descriptor open, because closing it could drop SQLite's locks.
     """
     identity = identity_of(name)
     try:

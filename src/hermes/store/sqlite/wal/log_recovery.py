@@ -272,9 +272,9 @@ def _close(guard: file_guard.Guard, stores: list[ConnectionSet], in_place: bool)
 
 
 def _save(guard: file_guard.Guard, store: ConnectionSet, until: float, *, committed: bool) -> Rescue:
-    """Try to save the log until the time is up.
+    """Try to copy the removed log into the database file, until the time `until`. Return what was achieved.
 
-    Stop earlier if it is certain that the log cannot or need not be saved.
+    Stop earlier if it is certain that the log cannot be copied, or that its content is already in the database file.
     """
     while True:
         rescue = _decide(guard, store, committed=committed)
@@ -294,9 +294,9 @@ def _save(guard: file_guard.Guard, store: ConnectionSet, until: float, *, commit
 
 
 def _decide(guard: file_guard.Guard, store: ConnectionSet, *, committed: bool) -> Rescue | None:
-    """Return the outcome if it is certain without a checkpoint.
+    """Decide whether the content of the removed log must still be copied into the database file by a checkpoint.
 
-    Return None if the old log must be checkpointed.
+    Return None if it must. Otherwise return the outcome of the recovery: the content is already saved, or it is lost.
     """
     guard.examine_log()
     observed, index = guard.log, read_index(guard.index)
@@ -330,17 +330,21 @@ def _decide(guard: file_guard.Guard, store: ConnectionSet, *, committed: bool) -
 
 
 def _has_commit(guard: file_guard.Guard, index: LogIndex) -> bool:
-    """Return whether the index now in place describes the same log as `index`, with at least as many
-    frames."""
+    """Return whether the index (`-shm`) beside the store now describes the same log as `index`, and names at least as
+    many frames.
+
+    In this case the last commit of this process is in the log that other processes use.
+    """
     descriptor = guard.hold_descriptor(guard.index_name, os.O_RDONLY)
     other = read_index(descriptor)
     return other is not None and other.salts == index.salts and other.frames >= index.frames
 
 
 def _has_successor(guard: file_guard.Guard, store: ConnectionSet, observed: int) -> bool:
-    """Return whether another program has opened the database file without the removed log.
+    """Return whether another program has opened the database file without the removed log, and may have changed the
+    file.
 
-    Such a program may have changed the file.
+    `observed` is a descriptor of the removed log.
     """
     try:
         if os.stat(guard.log_name).st_size:
@@ -410,9 +414,10 @@ def is_readable(guard: file_guard.Guard) -> bool:
 
 
 def _is_ours(guard: file_guard.Guard) -> bool:
-    """Return whether the index in place is still that of this process, and names no frames.
+    """Return whether the index (`-shm`) beside the store is still the one that this process uses, and names no
+    frames.
 
-    The last connection may remove the log only if this is true.
+    Only if this is true, SQLite may remove the log when the last connection of this process is closed.
     """
     index = read_index(guard.index)
     return index is not None and not index.frames and _is_same(guard.index_name, guard.index)

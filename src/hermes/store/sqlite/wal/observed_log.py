@@ -49,7 +49,11 @@ class ObservedLog:
         return in_place
 
     def is_folder_at_rest(self) -> bool:
-        """Return whether nothing in the folder has changed since the log was last seen in its place."""
+        """Return whether the folder of the write-ahead log has the same change time as when the log was last seen in
+        it.
+
+        If so, no file in the folder was created, removed or renamed since.
+        """
         return (
             self._at_rest is not None
             and self._folder_descriptor is not None
