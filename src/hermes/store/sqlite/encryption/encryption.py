@@ -227,7 +227,8 @@ def copy_note(source: Path, copy: Path) -> None:
     """Write an encryption note for the file `copy`, with the values of the note of the file `source`. Do nothing if
     `source` has no note.
 
-    Call this before the content of `copy` is written. Until then the new note is marked as unreliable.
+    Call this before the content of `copy` is written. The new note is marked as unreliable until `settle_note` has
+    tested the copy.
     """
     if _has_note(source) and (note := read_note(source)) is not None:
         write_note(copy, note._replace(settled=False))

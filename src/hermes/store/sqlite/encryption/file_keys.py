@@ -39,8 +39,8 @@ class FileKeys:
         raise encryption.wrong_key_error(file, refused) if refused else encryption.no_key_error(file, account)
 
     def _candidates(self) -> Iterator[tuple[bytes, str]]:
-        """Yield the key of the store, then every other key that is available on this machine. Each key comes with a
-        text that says where it was found.
+        """Yield the key of the store, then every other key that can be found (see `store_keys.candidates`). Each key
+        comes with a text that says where it was found.
 
         The other keys are needed if the store was decrypted or got a new key after a file beside it was sealed.
         """

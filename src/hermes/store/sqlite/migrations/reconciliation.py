@@ -115,7 +115,7 @@ def _restore_topics(connection: apsw.Connection, path: Path, lacking: Missing) -
     rows are kept.
 
     Return `lacking` without these tables and columns. Raise `StoreDamaged` if a table that has rows lacks a column
-    without which the rows are useless.
+    that cannot be restored.
     """
     columns = [(table, name) for table, name in lacking.columns if table in TOPIC_COLUMNS]
     tables = [table for table in lacking.tables if table in TOPIC_COLUMNS]

@@ -42,7 +42,7 @@ def lock_out(path: Path, real: Path) -> Iterator[tuple[int | None, Log | None]]:
 
     `path` is the path of the store, and `real` is the same path without symbolic links. Yield a descriptor of the
     database file, and its write-ahead log. The descriptor is None if the file is missing. The log is None if it is
-    missing or empty. Raise `StoreBusy` if another process has the file open.
+    missing or empty. Raise `StoreBusy` if another process is using the file.
     """
     opened: list[int] = []
 

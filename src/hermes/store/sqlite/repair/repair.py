@@ -136,8 +136,8 @@ def _repair_in_place(path: Path, check_only: bool) -> Repair | None:
 
 
 def _open_locked(path: Path, check_only: bool) -> apsw.Connection:
-    """Open a connection to the store at `path` that locks all other programs out. Raise `StoreBusy` if one has the
-    store open.
+    """Open a connection to the store at `path` that locks all other programs out. Raise `StoreBusy` if one of them is
+    using the store.
 
     When the connection is closed, it does not copy the write-ahead log into the file. `check_only` means that the
     caller will roll back all changes. They are then kept in memory, so that they never reach the disk.
@@ -251,7 +251,7 @@ def _complete_schema(path: Path, connection: apsw.Connection) -> list[str]:
     """Add the missing parts of the schema to the store at `path`, and migrate an older layout, within the caller's
     transaction.
 
-    Return a description of each problem that was repaired. The migration of an older layout is not one.
+    Return a description of each problem that was repaired. The migration of an older layout is not described.
     """
     done: list[str] = []
     with without_triggers(connection):

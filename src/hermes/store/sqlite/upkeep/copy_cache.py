@@ -75,7 +75,9 @@ def hold_copy(copy: Path) -> CopyHold | None:
 
 
 def publish_copy(partial: Path, copy: Path, store: Path) -> CopyHold:
-    """Move a complete readable copy to its final path in the cache."""
+    """Move the complete readable copy `partial` of `store` to its final path in the cache, `copy`. Return a hold that
+    keeps it from being removed.
+    """
     with _lock_origin(copy, fcntl.LOCK_SH, os.O_CREAT) as descriptor:
         original = os.fsencode(os.path.realpath(store))
         os.pwrite(descriptor, original, 0)
