@@ -60,7 +60,7 @@ class _Cut(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """The parameters of one thinning run."""
+    """The parameters of one call of `thin`."""
 
     cutoff: float
     larger_than: int
@@ -145,7 +145,9 @@ class Thinner:
 
 
 def _find_large(reader: Reader, root: str, run: _Run) -> list[tuple[int, int]]:
-    """Return (id, size) of the messages of a conversation that can be shortened now."""
+    """Return (message id, size in bytes) of the tool outputs that can be shortened now, in the conversation
+    whose first session is `root`. The list is empty if the conversation was used recently or must not be
+    changed."""
     unused = reader.value(IS_UNUSED, root, run.cutoff) and not reader.value(KEPT, root)
     if not unused or reader.value(LEASED, root, run.now):
         return []
@@ -163,7 +165,7 @@ def _find_cuts(reader: Reader, batch: Batch, run: _Run) -> Iterator[_Cut]:
 
 
 def _make_cut(reader: Reader, message_id: int, octets: int, run: _Run) -> _Cut | None:
-    """Return the shortened message. None if the message would not become smaller."""
+    """Return the shortened form of a tool output of `octets` bytes. None if it would not become smaller."""
     row = reader.row(BODY, message_id)
     assert row is not None
     session_id, content, kind = row

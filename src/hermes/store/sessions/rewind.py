@@ -167,8 +167,8 @@ class Rewinds:
 
 
 def _choose_rewind_time(writer: Writer, session_id: str) -> float:
-    """Return the current time, or a higher value if an earlier rewind of the session has the same or a later
-    time.
+    """Return a time for a new rewind of the session that is later than the times of all its earlier rewinds. It
+    is the current time, unless an earlier rewind has the same or a later time.
 
     The order of these times determines which rewind is undone first.
     """
