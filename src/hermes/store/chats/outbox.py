@@ -286,8 +286,9 @@ class Outbox:
         return self._engine.write(lambda writer: writer.run(DROP_ONE, *values) > 0 or writer.repeating)
 
     def forget_sent(self, older_than_seconds: float) -> int:
-        """Delete the entries older than `older_than_seconds` that were sent or given up, or whose state is
-        `unknown`. Return the number of deleted entries. Their idempotency keys can then be used again."""
+        """Delete the entries that were sent or given up, or whose state is `unknown`, if they last changed more
+        than `older_than_seconds` ago. Return the number of deleted entries. Their idempotency keys can then be
+        used again."""
         before = clock.now() - check_time("older_than_seconds", older_than_seconds)
         return self._engine.write(lambda writer: writer.run(FORGET, before))
 

@@ -195,7 +195,8 @@ class Routing:
     ) -> Route | None:
         """Return the route of a chat, found by the ids that its platform uses. If several participants of the
         chat have routes, return the route of `participant`. If `participant` has no route, return the route
-        that everybody in the chat shares, or None if there is none."""
+        that everybody in the chat shares, or None if there is none. If `participant` is None and several
+        participants have routes, return None."""
         thread, person = (
             check_optional_id("thread_id", thread_id),
             check_optional_id("participant", participant),

@@ -197,7 +197,7 @@ def _read_text(file: Path, sealed: FileReader) -> bytes:
 
 
 class MessageWords:
-    """Recognises texts of deleted messages in personal files.
+    """Recognises texts of certain messages in personal files. The messages are about to be purged.
 
     Two kinds of text identify a message in any file format: the longest sequence of words in it that are
     separated by single spaces, and single words that mix letters and digits, such as keys and passwords. If a

@@ -101,7 +101,8 @@ class Spellings:
         return any(pattern.search(text) for pattern in self._in_text)
 
     def clean_name(self, name: str) -> str:
-        """Return the name of a file or session without the secret, so that it can be shown in a message."""
+        """Return a file name, or another short text about a place, without the secret. The result can be shown
+        in a message."""
         return self.remove_from_text(name)[0]
 
     def _remove_from_json(self, document: str) -> tuple[str, int]:
