@@ -55,7 +55,8 @@ def _check_owner(folder: Path, found: os.stat_result) -> None:
 
 
 def _check_entry(folder: Path, parent: Path, name: str, found: os.stat_result | None) -> None:
-    """Refuse a folder above the home, or a link on the path to the home, that another user can replace."""
+    """Raise `UnsafeHome` if another user can replace the entry `name` of the folder `parent`. The entry is on
+    the path to the home `folder`: a folder above the home, the home itself, or a link."""
     above = os.stat(parent)
     trusted = _list_trusted_users(folder)
     if above.st_uid not in trusted:
@@ -87,9 +88,10 @@ def _list_trusted_users(folder: Path) -> set[int]:
 
 
 def _walk_entries(folder: Path) -> Iterator[tuple[Path, str, os.stat_result | None]]:
-    """Yield each name on the path to the folder: the real parent folder, the name, and its `lstat` result.
+    """Yield (real parent folder, name, `lstat` result) for each name on the path to `folder`. Links on the path
+    are followed.
 
-    Ends at the first name that does not exist, whose result is None.
+    If a name does not exist, its result is None, and the iteration ends.
     """
     at, links = Path("/"), 0
     names = list(reversed(folder.parts[1:]))

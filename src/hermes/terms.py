@@ -187,7 +187,8 @@ def _index_ascii(text: bytes) -> tuple[str, str]:
 
 
 def index_ascii_parts(text: bytes, tokens: list[bytes] | None = None) -> str:
-    """Return the parts of the identifiers in an ASCII text. `tokens` are its tokens, if already known."""
+    """Return the parts of the identifiers in an ASCII text, as terms joined by single spaces. `tokens` are the
+    tokens of the text, if the caller already has them."""
     case = text.translate(_ASCII_SHAPES, _DIGITS)
     if b"aA" not in case and b"AAa" not in case:
         return ""
@@ -202,7 +203,8 @@ def index_texts(*fields: str) -> tuple[str, str]:
 
 
 def join_fields(split: list[tuple[str, str]]) -> tuple[str, str]:
-    """Join the words and parts of several fields."""
+    """Join the results of `index_text` for several fields of a message into one result. No phrase matches
+    across two fields."""
     if len(split) == 1:
         return split[0]
     return BETWEEN.join([words for words, _ in split if words]), BETWEEN.join(
@@ -256,7 +258,8 @@ def find_token_spans(folded: str) -> list[tuple[int, int]]:
 
 
 def is_spaceless(term: str) -> bool:
-    """Return whether a term belongs to a script that is searched by substrings."""
+    """Return whether a term is written in a script without spaces between words, such as Han or Thai. Texts in
+    these scripts are searched by substrings."""
     return _SHAPES[ord(term[0])] == "s"
 
 
@@ -273,7 +276,8 @@ def _normalise(text: str) -> str:
 
 
 def _split_tokens(plain: str) -> tuple[list[str], bool]:
-    """Return the tokens in order, with their case, and whether there may be spaceless runs among them."""
+    """Return (tokens of a text, whether some of them may be in scripts without spaces between words). The
+    tokens are in order, with their upper and lower case."""
     if not _get_intricate().search(plain):
         if _get_east_asian().search(plain) is None:
             return _PLAIN_TOKEN.findall(plain), False
@@ -283,7 +287,7 @@ def _split_tokens(plain: str) -> tuple[list[str], bool]:
 
 
 def _make_terms(tokens: list[str]) -> list[str]:
-    """Return the tokens as terms of the index."""
+    """Return the terms that the index stores for these tokens, in order."""
     terms: list[str] = []
     for token in " ".join(tokens).casefold().split(" "):
         if _SHAPES[ord(token[0])] == "s":

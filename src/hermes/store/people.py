@@ -43,7 +43,7 @@ class Principal(NamedTuple):
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """Return the owners whose sessions are visible. The local machine is never one of them."""
+        """The owners whose sessions this principal can see. The local machine is never one of them."""
         return tuple(owner for owner in (self.person, self.room) if owner)
 
 
@@ -56,8 +56,8 @@ def find_person(owner: str) -> str | None:
 
 
 def _join_owner(*parts: str | None) -> str:
-    """Join the parts with colons. Colons within a part are escaped, so that two different lists of parts
-    never give the same owner.
+    """Return the name of an owner: its parts joined with colons. Colons within a part are escaped, so that two
+    different lists of parts never give the same owner.
 
     Owners that are persons sort before rooms, so that a title lookup finds the person's own session first.
     """

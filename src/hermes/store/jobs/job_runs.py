@@ -223,7 +223,8 @@ class JobRuns:
             )
 
     def find_last_due(self) -> dict[str, int]:
-        """Return, for each job, the last due time for which a run was started or skipped."""
+        """Return, for each job, the last due time for which a run was started or skipped. Runs with the cause
+        `manual` do not count."""
         with self._engine.read() as reader:
             return {str(job_id): int(due_at) for job_id, due_at in reader.rows(LAST_DUE)}
 

@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
 
 class SpoolStatus(NamedTuple):
-    """The entries in the spool of one store."""
+    """The number, size and age of the entries that one store has in the spool."""
 
     entries: int = 0
     bytes: int = 0
@@ -208,8 +208,8 @@ class Spool:
     # ---------------------------------------------------------------- status and removal
 
     def status(self) -> SpoolStatus:
-        """Return the entries of this store in the spool: those that wait to be stored, and those that can never
-        be stored. Nothing is changed."""
+        """Return the number, size and age of the entries of this store that wait in the spool, and the number
+        of entries that can never be stored. Nothing is changed."""
         waiting: list[Entry] = []
         files, size = [], 0
         for file in list_files(self.folder):
