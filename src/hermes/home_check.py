@@ -142,8 +142,8 @@ def _is_private_group(found: os.stat_result) -> bool:
 
 
 def _find_unmapped_user() -> set[int]:
-    """Return the user id that represents unmapped users in a user namespace. No process inside the namespace
-    can act as that user. Return an empty set if this process is not in a user namespace."""
+    """Return a set with the user id that represents unmapped users in a user namespace. No process inside the
+    namespace can act as that user. Return an empty set if this process is not in a user namespace."""
     try:
         first = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
         if first == ["0", "0", "4294967295"]:

@@ -43,7 +43,8 @@ _FOLDERS = re.compile(r"(?<![\w:/.])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\'\":,;]+[/\\]
 
 
 def join_example(*parts: str) -> str:
-    """Join the parts of an example. They are separate so that secret scanners do not report this file."""
+    """Join the parts of an example of a secret. The parts are separate in this file so that secret scanners do
+    not report it."""
     return "".join(parts)
 
 

@@ -83,11 +83,11 @@ def _is_within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
 
 
 class _Shapes(dict[int, str]):
-    """A cache from code points to a letter for their kind. It is filled on demand, so that the import is
-    fast.
+    """A cache from the code point of a character to a letter for the kind of that character. It is filled on
+    demand, so that the import of this module is fast.
 
-    `A`: upper case, `a`: lower case, `0`: digit, `o`: other letter, `s`: spaceless, `m`: mark, `j`: joiner.
-    Everything else is a space.
+    `A`: upper case, `a`: lower case, `0`: digit, `o`: other letter, `s`: letter of a script without spaces
+    between words, `m`: mark, `j`: joiner. Every other character becomes a space.
     """
 
     def __missing__(self, code: int) -> str:
@@ -213,7 +213,7 @@ def join_fields(split: list[tuple[str, str]]) -> tuple[str, str]:
 
 
 class QueryTerms(NamedTuple):
-    """The index terms of a typed word or phrase, and how a text must contain them to match."""
+    """The index terms of a word or phrase in a query, and how the text of a message must contain them to match."""
 
     terms: tuple[str, ...]
     """Adjacent terms; empty for punctuation alone."""
@@ -225,11 +225,12 @@ class QueryTerms(NamedTuple):
 
 
 def make_query_terms(word: str, *, prefix: bool = False) -> QueryTerms:
-    """Return the adjacent terms of a typed word or phrase. `prefix` is true if a star followed it.
+    """Return the terms of a typed word or phrase, which must be adjacent in a message. `prefix` is true if the
+    person typed a star after it.
 
     The star applies to the token directly before it. In `foo-*` no token is directly before the star, so the
-    star has no effect. The star has no effect on a spaceless run either, because such a run is always found
-    as a substring.
+    star has no effect. It has no effect either if that token is in a script without spaces between words,
+    because such a token is always found as a substring.
     """
     plain = _normalise(word)
     tokens, _ = _split_tokens(plain)
@@ -270,8 +271,8 @@ def _strip_marks(text: str) -> str:
 
 
 def _normalise(text: str) -> str:
-    """Fold the text in every respect except case. The case folding that comes later neither joins nor splits
-    tokens."""
+    """Return the text folded in every respect except case. The case folding that comes later neither joins nor
+    splits tokens."""
     return text if text.isascii() else normalize("NFC", _strip_marks(text))
 
 

@@ -90,8 +90,9 @@ def refresh(writer: Writer) -> bool:
 
 
 def note_outdated(writer: Writer, sessions: Iterable[str], after: int) -> None:
-    """Add a session of `sessions` to `changed_sessions` if it has messages with an id above `after` that its
-    derived columns do not take into account."""
+    """Add each session of `sessions` to `changed_sessions` if its derived columns are out of date: its last
+    activity, or the time and preview of messages that a person wrote. Of these messages, only those with an id
+    above `after` are compared."""
     for session_id in sessions:
         if writer.value(UNTOLD, session_id, after) is not None:
             writer.run(NOTE, session_id)

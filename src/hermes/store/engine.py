@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Secret(Protocol):
-    """A secret in all its spellings, with methods that remove it from data."""
+    """A secret that is to be removed. The methods find it in data in all its spellings, and remove it."""
 
     @property
     def folded(self) -> Secret:
@@ -174,7 +174,7 @@ class Engine(Access, Protocol):
         through it."""
 
     def catch_up(self, seconds: float) -> None:
-        """Index waiting messages, in short transactions, for about `seconds` at most."""
+        """Index the messages that are not indexed yet, in short transactions, for about `seconds` at most."""
 
     def fingerprint(self, reader: Reader, session_id: str) -> Fingerprint:
         """Return the fingerprint of a session, by which the session can be identified in a copy of the store."""
@@ -204,12 +204,13 @@ class Engine(Access, Protocol):
         """Return the bytes on disk by purpose: `rows`, `index`, `attachments`, `free`, `log`."""
 
     def file_sizes(self) -> dict[str, int]:
-        """Return the bytes of the files of the store: `store`, `log`. No row is read."""
+        """Return the sizes in bytes of the store file (`store`) and of its log (`log`). No row is read."""
 
     def diagnose(self, *, deep: bool = False) -> Diagnosis: ...
     def backup(self, target: Path | None) -> Backup: ...
     def raw(self) -> Any:
-        """Return a separate connection for plain SQL: execute, fetchone, fetchall, rows by index and by name."""
+        """Return a separate database connection for plain SQL. It has the methods `execute`, `fetchone` and
+        `fetchall`, and its rows can be read by index and by name."""
 
     def write_raw(self, work: Callable[[Any], T]) -> T:
         """Run `work` in one transaction with a connection like that of `raw`, then close the connection."""

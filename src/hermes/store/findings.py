@@ -1,4 +1,4 @@
-"""Results of a diagnosis, independent of the engine."""
+"""Results of a diagnosis of the store, independent of the engine."""
 
 from __future__ import annotations
 

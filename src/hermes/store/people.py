@@ -26,15 +26,16 @@ class Principal(NamedTuple):
 
     @property
     def person(self) -> str:
-        """Return the owner of this person's private sessions, or "" if no person is known.
+        """The name of the owner to whom this person's private sessions belong, or "" if no person is known.
 
-        The result "" does not mean the local machine, although `LOCAL` has the same value.
+        The value "" does not mean the local machine, although `LOCAL` has the same value.
         """
         return _join_owner(canonical_source(self.platform), "person", self.user) if self.user else ""
 
     @property
     def room(self) -> str:
-        """Return the owner of the sessions that everybody in the chat shares, or "" if no chat is known."""
+        """The name of the owner to whom the sessions belong that everybody in the chat shares, or "" if no chat
+        is known."""
         return (
             _join_owner(canonical_source(self.platform), "room", self.chat, self.thread or "")
             if self.chat

@@ -47,7 +47,7 @@ class Phrase(NamedTuple):
     """Quoted words. Their tokens must be adjacent. If the phrase has punctuation, the text must also contain
     the whole phrase literally.
 
-    Any run of whitespace is compared as one space.
+    A sequence of whitespace is compared as one space.
     """
 
     text: str
@@ -330,8 +330,8 @@ def _is_short_prefix(leaf: Node) -> bool:
 
 
 def leave_to_text(tree: Node, is_dense: Callable[[Node], bool]) -> Node:
-    """Return the tree with each short prefix marked `by_text` for which `is_dense` is true, because too many
-    terms of the index begin with it. Such a prefix is checked on the text of the messages, not in the index. A
+    """Return the tree with each short prefix marked `by_text` for which `is_dense` is true, because a large
+    share of the messages matches it. Such a prefix is checked on the text of the messages, not in the index. A
     prefix is marked only if another node narrows the search."""
     if not isinstance(tree, And) or all(_is_short_prefix(node) or not can_narrow(node) for node in tree.of):
         return tree
@@ -406,5 +406,6 @@ def _squeeze(folded: str) -> str:
 
 
 def _can_join(char: str) -> bool:
-    """Return whether a character can belong to an adjacent token in a text: a combining mark or a joiner."""
+    """Return whether a character can belong to the token beside it in a text. This is so for a combining mark
+    or a joiner."""
     return char != "" and (char in "\u200c\u200d" or category(char)[0] == "M")

@@ -1,8 +1,9 @@
 """Records of the runs of scheduled jobs, one row per attempt.
 
-The key (job, due time, attempt) lets exactly one process take a due time, however many tick. A partial unique index
-lets a job have one run at a time. A run holds its row as a lease: it extends `expires_at` while it works. If its
-process is gone, or if it has not extended the lease in time, `recover` records the run as killed.
+The key (job, due time, attempt) lets exactly one process take a due time, even if several processes look for
+due jobs. A partial unique index lets a job have one run at a time. The row of a run is also its lease: the
+process extends `expires_at` while it works on the run. If the process has ended, or if it has not extended the
+lease in time, `recover` records the run as killed.
 """
 
 from __future__ import annotations
@@ -241,7 +242,7 @@ class JobRuns:
             return _make_runs(reader.rows(RETRIES, until))
 
     def list_undelivered(self) -> list[JobRun]:
-        """Return the ended runs whose result was not handed to its destination."""
+        """Return the ended runs whose result is still to be delivered, the oldest first."""
         with self._engine.read() as reader:
             return _make_runs(reader.rows(UNDELIVERED, PENDING))
 

@@ -83,7 +83,7 @@ TIMES = " ".join(
 
 
 class Spent(NamedTuple):
-    """The usage of one model for one purpose, and the certainty of its cost."""
+    """The usage of one model for one purpose, and how certain its cost is."""
 
     model: str | None
     purpose: str

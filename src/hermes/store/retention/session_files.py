@@ -62,7 +62,7 @@ def remove_saved(folder: Path, names: Iterable[str]) -> None:
 
 
 def find_saved(folder: Path, session_ids: Collection[str]) -> list[str]:
-    """Return the file names of the saved conversations whose session id is one of `session_ids`.
+    """Return the file names of the conversations saved below `folder` whose session id is one of `session_ids`.
 
     Other files are left out, even if they contain the same words, because the words can come from another
     conversation.

@@ -85,7 +85,8 @@ class Thinner:
         spare_running: bool = False,
     ) -> Thinned:
         """Shorten tool output of more than `larger_than` bytes in conversations that were not used for
-        `older_than_days`. With `dry_run`, change nothing and return the expected result.
+        `older_than_days`. Return the numbers of shortened messages, removed bytes and changed sessions. With
+        `dry_run`, change nothing and return the numbers that are expected.
 
         With `spare_running`, skip conversations with an open terminal session whose process may be running.
         """

@@ -87,7 +87,8 @@ def is_ancestor(reader: Reader, candidate: str, session_id: str) -> bool:
 
 
 def list_with_subagents(reader: Reader, session_id: str) -> list[str]:
-    """Return every session of the conversation and of its subagents. Branches are separate conversations."""
+    """Return the ids of all sessions of a conversation and of its subagents. Branches are left out, because
+    they are separate conversations."""
     first = reader.value(ROOT, session_id)
     waiting, seen, found = [] if first is None else [first], {first}, dict[str, None]()
     while waiting:

@@ -123,8 +123,8 @@ def _pair_anew(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, in
 def remove_carried(
     carried: list[dict[str, Any]], own: list[dict[str, Any]], messages: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return only the session's own messages from a context that a caller passes back. The carried messages
-    at its beginning are removed."""
+    """Return the session's own messages from `messages`, a context that a caller passes back. The messages at
+    its beginning that the session carries are removed."""
     at, own_messages = 0, []
     own_ids = {row["id"] for row in own}
     live = carried + [row for row in own if row["id"] not in {row["id"] for row in carried}]
@@ -173,7 +173,8 @@ def _pair_ranges(rows: range, messages: range) -> Iterator[tuple[int | None, int
 
 
 def _make_comparable(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return a key that is equal for equal messages, even if another program formatted the JSON differently.
+    """Return a key by which two messages are compared. It is equal for equal messages, even if another program
+    formatted their JSON differently.
 
     Counters and finish reasons are left out, because callers that pass a conversation back often lack them.
     """

@@ -178,7 +178,8 @@ def _choose_rewind_time(writer: Writer, session_id: str) -> float:
 
 
 def _find_last_rewind(reader: Reader, session_id: str) -> float | None:
-    """Return the time of the oldest rewind that `restore_last` undoes. None if there is nothing to restore.
+    """Return the time of the oldest rewind of a session that `restore_last` would undo. None if there is
+    nothing to restore.
 
     A message counts as written after a rewind if its id is higher than all ids that the rewind took out. A
     rewind that took out carried messages also took out all messages of the session itself.

@@ -41,7 +41,7 @@ def note_former(writer: Writer, session_id: str, former: str | None, title: str 
 
 
 def is_former(reader: Reader, session_id: str, title: str | None) -> bool:
-    """Return whether the session had this title before and a person replaced it."""
+    """Return whether the session had the title `title` before and a person replaced or cleared it."""
     return title is not None and digest_label(title) in _read_former(reader, session_id)
 
 

@@ -167,8 +167,9 @@ class Links:
         return alone
 
     def _join(self, writer: Writer, pending: _PendingLink, parent: str) -> None:
-        """Set the parent of an imported session, unless it already has one. If the parent was already continued
-        in this store, the imported session becomes a branch, because a session can have only one continuation."""
+        """Set the parent of an imported session, unless it already has one. An imported continuation becomes a
+        branch if its parent was already continued in this store, because a session can have only one
+        continuation."""
         if writer.value(HAS_PARENT, pending.id):
             return
         relation = pending.relation

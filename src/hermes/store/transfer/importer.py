@@ -141,8 +141,8 @@ class Import:
         return ImportedSession(incoming.id, outcome.here, None if is_here else outcome.added)
 
     def link(self) -> None:
-        """Link the imported sessions to their parents and carried messages, and set titles that have become
-        free."""
+        """Link the imported sessions to their parents and to their carried messages. Also set the titles that
+        sessions did not get earlier in this import and that have become free."""
         self._links.make(dry_run=self.dry_run)
         if self._retitled:
             self.engine.write(self._retitle, share=False)

@@ -147,7 +147,7 @@ class IncomingSession(NamedTuple):
         )
 
     def find_carried(self) -> set[int]:
-        """Return the positions of the session's own messages that its carried ranges also contain."""
+        """Return the positions of those own messages of this session that are also in its carried ranges."""
         entries = [entry for entry in (*self.context, *self.rewound) if entry.get("session_id") == self.id]
         spans = [(entry.get("first"), entry.get("last")) for entry in entries]
         whole = [(first, last) for first, last in spans if isinstance(first, int) and isinstance(last, int)]
@@ -219,8 +219,8 @@ class _Columns:
         raise _build_error(f"{name} of {self.name} must be text, got {type(value).__name__}")
 
     def read_json(self, name: str) -> str | None:
-        """Return a text value unchanged, because it is JSON already. Return any other value encoded as JSON,
-        and None for a missing value."""
+        """Return the value `name` of this object for a column that contains JSON. A text is returned unchanged,
+        because it is JSON already. Any other value is encoded as JSON. A missing value gives None."""
         value = self.values.get(name)
         if isinstance(value, str):
             return replace_surrogates(value)
@@ -292,8 +292,9 @@ def _read_tail(row: _Columns, active: int) -> tuple[Any, ...]:
 def make_comparable(
     role: Any, content: Any, kind: Any, call_id: Any, calls: Any, tool: Any
 ) -> tuple[Any, ...]:
-    """Return a key that is equal for equal messages, even if their JSON is formatted differently or an
-    untrusted import has renamed their role."""
+    """Return a key by which two messages are compared, from the columns of a message. It is equal for equal
+    messages, even if their JSON is formatted differently or an untrusted import has renamed the role of one of
+    them."""
     called = from_json(calls, None) if calls else None
     return (
         FILE_ROLES.get(role, role),

@@ -81,7 +81,8 @@ class Plan(NamedTuple):
     @property
     def newer_side(self) -> Side | None:
         """Return which copy of the session has newer messages or a newer rewind, `incoming` or `here` (the
-        stored copy). None if neither copy has, or if that is unknown."""
+        stored copy). If the incoming messages become a branch, return `here`. None if neither copy is newer, or
+        if that is unknown."""
         if self.action == "append" or self.is_rewound_since:
             return "incoming"
         return "here" if self.newer_here or self.action == "branch" else None

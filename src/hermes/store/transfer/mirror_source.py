@@ -1,8 +1,8 @@
 """Source of the mirror files: changed sessions, their current state, and the chats.
 
 This module only reads, and it covers the whole store. Changes are not recorded. Instead, each session has an
-outline, and every operation that affects a mirror file changes the outline. A session may have changed if its
-outline differs from the last one.
+outline, a tuple of values from its rows. Every operation that affects a mirror file also changes the outline. A
+session may have changed if its outline differs from the one that was read before.
 """
 
 from __future__ import annotations
