@@ -52,7 +52,7 @@ def append_line(file: Path, line: bytes) -> bool:
 
 @contextmanager
 def lock_file(file: Path) -> Iterator[int | None]:
-    """Lock the file and yield its descriptor. Yield None if the file does not exist, or was removed or
+    """Lock a file and yield its descriptor. Yield None if the file does not exist, or if it was removed or
     replaced while this call waited for the lock."""
     try:
         descriptor = home.open_private_file(file, os.O_RDWR)
@@ -71,7 +71,7 @@ def lock_file(file: Path) -> Iterator[int | None]:
 
 
 def lock_descriptor(descriptor: int, operation: int) -> bool:
-    """Lock a descriptor and return whether the lock was acquired.
+    """Lock the file of an open descriptor, and return whether the lock was acquired.
 
     On a file system without locks, return True: other processes cannot be detected there.
     """
@@ -85,7 +85,7 @@ def lock_descriptor(descriptor: int, operation: int) -> bool:
 
 
 def read_from(descriptor: int, start: int) -> bytes:
-    """Read from `start` to the end of the file."""
+    """Return the bytes of an open file from the offset `start` to its end."""
     parts = []
     while part := os.pread(descriptor, 1 << 20, start):
         parts.append(part)
@@ -94,8 +94,8 @@ def read_from(descriptor: int, start: int) -> bytes:
 
 
 def finish_file(file: Path, torn: bool) -> None:
-    """Remove a file whose lines are all in the store. If it is `torn` (its last line is incomplete), rename
-    it instead."""
+    """Remove a file of lines, after all its lines were stored elsewhere. If `torn` is true, its last line is
+    incomplete and was not stored; then rename the file instead."""
     if torn:
         aside = file.with_name(file.name + TORN)
         file.rename(aside)

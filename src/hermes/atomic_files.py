@@ -35,11 +35,10 @@ length limit of file names."""
 
 @contextmanager
 def open_partial_file(folder: Path, name: str, beside: Sequence[str] = ()) -> Iterator[tuple[Path, int]]:
-    """Create a private file for writing. The file is locked until the context ends, and is then removed,
-    unless it was renamed to its final name.
+    """Create a private file with a temporary name in `folder`, and yield (its path, its descriptor). The file
+    is locked until the context ends. It is then removed, unless the caller has renamed it to its final name.
 
-    `beside` lists the suffixes of other files that the writer creates with the same name. They are removed
-    too.
+    `beside` lists suffixes. A file that has the temporary name and one of these suffixes is removed too.
     """
     partial = folder / f".{name}.{os.urandom(6).hex()}{PARTIAL}"
     descriptor = -1
@@ -64,8 +63,8 @@ def _create_partial(partial: Path) -> int:
 
 
 def replace_file(file: Path, data: bytes, *, unless: Callable[[], bool] = bool) -> bool:
-    """Replace the content of a file atomically; the new file is private. If `unless()` is true before the
-    replacement, change nothing and return False."""
+    """Replace the content of a file by `data` atomically. The new file is private. `unless` is called directly
+    before the replacement; if it returns true, change nothing and return False."""
     with open_partial_file(file.parent, file.name) as (partial, descriptor):
         with open(descriptor, "wb", closefd=False) as fresh:
             fresh.write(data)
@@ -100,7 +99,8 @@ def write_new_file(file: Path, *, replace: bool) -> Iterator[BinaryIO]:
 
 @contextmanager
 def write_published_file(file: Path, publish: Callable[[Path, Path], None]) -> Iterator[BinaryIO]:
-    """Write a private file that `publish(partial, file)` puts into place when it is complete and durable."""
+    """Yield a private file with a temporary name for writing. When its content is complete and durable, call
+    `publish` with the temporary path and with `file`. `publish` puts the new file in the place of `file`."""
     clear_partials(file.parent)
     with open_partial_file(file.parent, file.name[:LONGEST_NAME]) as (partial, descriptor):
         with open(descriptor, "wb", closefd=False) as fresh:
@@ -111,7 +111,7 @@ def write_published_file(file: Path, publish: Callable[[Path, Path], None]) -> I
 
 
 def link_or_rename(partial: Path, file: Path) -> None:
-    """Give a partial file its final name. Raise FileExistsError if the name is taken."""
+    """Give the complete file `partial` its final name `file`. Raise FileExistsError if a file has this name."""
     try:
         os.link(partial, file)
     except FileExistsError:

@@ -113,7 +113,7 @@ def _is_same(descriptor: int, file: Path) -> bool:
 
 
 def _list_older() -> list[Path]:
-    """Return the paths of full logs, newest first."""
+    """Return the paths to which full audit logs are renamed, newest first. The files need not exist."""
     return [get_path().with_name(f"{NAME}.{number}") for number in range(1, OLDER_FILES + 1)]
 
 
@@ -124,8 +124,8 @@ def _shorten(value: str | int | bool | None) -> str | int | bool | None:
 
 
 def _open_for_append(file: Path) -> int:
-    """Open the file for appending and return its descriptor. If the file is full, exactly one process renames
-    it, and a new file is opened."""
+    """Open the audit log for appending, and return its descriptor. If the log is full, exactly one process
+    renames it, and a new log is opened."""
     while True:
         descriptor = home.open_private_file(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         if os.fstat(descriptor).st_size < LARGEST:

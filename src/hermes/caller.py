@@ -63,7 +63,8 @@ def _has_marker(pid: int) -> bool:
 
 
 def _read(pid: int, name: str) -> bytes:
-    """Read a file of /proc. Return empty bytes if it does not exist or cannot be read."""
+    """Return the content of a file below /proc. Return empty bytes if the file does not exist or cannot be
+    read."""
     try:
         with open(f"/proc/{pid}/{name}", "rb") as file:
             return file.read()

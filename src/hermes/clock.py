@@ -19,7 +19,8 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def format_relative(then: object, at: float) -> str:
-    """Format a past time relative to `at`: `just now`, `5m ago`, `2h ago`, `yesterday`, `3d ago`, or a date."""
+    """Format the past time `then` relative to the time `at`: `just now`, `5m ago`, `2h ago`, `yesterday`, `3d
+    ago`, or a date. Return `?` if `then` is not a time."""
     if not then or not isinstance(then, int | float):  # another program may have stored any value
         return "?"
     age = at - then
@@ -92,7 +93,7 @@ first."""
 
 
 class RecentEvents:
-    """Remembers the times of each person's events within the last `seconds`."""
+    """Counts how many events each person has caused within the last `seconds`, by remembering their times."""
 
     def __init__(self, seconds: float, most: int = MOST_REMEMBERED) -> None:
         self._seconds, self._most = seconds, most

@@ -33,8 +33,8 @@ def get_hermes_home() -> Path:
 
 @cache
 def _make_absolute(chosen: str) -> Path:
-    """Return `chosen` as a Path. The same text always gives the same object. A `Path` caches its parts, so
-    reusing the object makes comparisons faster."""
+    """Return the path `chosen` as a `Path`. The same text always gives the same object. A `Path` caches its
+    parts, so reusing the object makes comparisons faster."""
     return Path(chosen)
 
 
@@ -148,8 +148,8 @@ def get_owners(*paths: Path) -> set[int]:
 
 
 def _check_owned(descriptor: int, path: Path | str, owners: Collection[int]) -> bool:
-    """Raise OSError unless this is a regular file that belongs to this user or to one of `owners`. Return
-    whether it belongs to this user."""
+    """Raise OSError unless the open file is a regular file that belongs to this user or to one of the users
+    `owners`. Return whether it belongs to this user."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EPERM, "it is not a regular file", str(path))

@@ -55,7 +55,8 @@ def _check_owner(folder: Path, found: os.stat_result) -> None:
 
 
 def _check_entry(folder: Path, parent: Path, name: str, found: os.stat_result | None) -> None:
-    """Refuse a folder above the home, or a link on the path to the home, that another user can replace."""
+    """Raise `UnsafeHome` if another user can replace the entry `name` of the folder `parent`. The entry is on
+    the path to the home `folder`: a folder above the home, the home itself, or a link."""
     above = os.stat(parent)
     trusted = _list_trusted_users(folder)
     if above.st_uid not in trusted:
@@ -87,9 +88,10 @@ def _list_trusted_users(folder: Path) -> set[int]:
 
 
 def _walk_entries(folder: Path) -> Iterator[tuple[Path, str, os.stat_result | None]]:
-    """Yield each name on the path to the folder: the real parent folder, the name, and its `lstat` result.
+    """Yield (real parent folder, name, `lstat` result) for each name on the path to `folder`. Links on the path
+    are followed.
 
-    Ends at the first name that does not exist, whose result is None.
+    If a name does not exist, its result is None, and the iteration ends.
     """
     at, links = Path("/"), 0
     names = list(reversed(folder.parts[1:]))
@@ -140,8 +142,8 @@ def _is_private_group(found: os.stat_result) -> bool:
 
 
 def _find_unmapped_user() -> set[int]:
-    """Return the user id that represents unmapped users in a user namespace. No process inside the namespace
-    can act as that user. Return an empty set if this process is not in a user namespace."""
+    """Return a set with the user id that represents unmapped users in a user namespace. No process inside the
+    namespace can act as that user. Return an empty set if this process is not in a user namespace."""
     try:
         first = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
         if first == ["0", "0", "4294967295"]:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def get_logger(name: str) -> Logger:
-    """Return a proxy for the logger of this name. The logger is fetched at its first use."""
+    """Return an object that can be used like the logger with this name. The real logger is fetched at the first
+    log call."""
     return cast("Logger", _LazyLogger(name))
 
 

@@ -78,7 +78,8 @@ def list_parts(content: object) -> list[Part]:
 
 
 def read_typed(content: object) -> str:
-    """Return the text of a stored message as the person typed it, without the attached files."""
+    """Return the text of a stored message as the person typed it. The attached files, which the stored text
+    also contains, are left out."""
     texts = [part.value for part in list_parts(content) if part.kind == "text"]
     text = texts[0] if texts else ""
     found = _ATTACHED.search(text)
@@ -92,7 +93,8 @@ def make_prompt_preview(content: object, length: int = PREVIEW_SHOWN) -> str | N
 
 
 def omit_attached(content: object) -> object:
-    """Return the content of a message for a preview. If files are attached, this is only the typed text."""
+    """Return the content of a message for use in a preview. If the content contains attached files, return only
+    the text that the person typed."""
     if isinstance(content, str) and "\n\n[" not in content:  # the usual case, quickly
         return content
     if any(part.kind == "text" and _ATTACHED.search(part.value) for part in list_parts(content)[:1]):
@@ -112,7 +114,8 @@ def _make_part(item: object) -> Part:
 
 
 def detect_picture_type(data: bytes) -> str | None:
-    """Return the media type of a picture by its first bytes, or None. A declared type or a file name is ignored."""
+    """Return the media type of a picture, recognised by the first bytes of its data. None if they are not those
+    of a picture. A declared type or a file name is not used."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):

@@ -32,7 +32,8 @@ _DEEPEST = 3
 
 
 class _Place(NamedTuple):
-    """The context of a position in the text."""
+    """What surrounds a position in a text: whether the position is in a fenced block, and where its paragraph
+    starts."""
 
     is_in_fence: bool
     paragraph: int
@@ -99,7 +100,7 @@ class _EndFinder:
 
 
 def _may_have_end(text: str) -> bool:
-    """Return whether a text contains a closing tag at all."""
+    """Return whether a text contains any tag that could end reasoning."""
     return "</" in text and _CLOSING.search(text) is not None
 
 
@@ -193,7 +194,8 @@ class Recast(NamedTuple):
 
 
 class ReasoningSplitter:
-    """Splits a text that arrives in pieces. The result does not depend on where the pieces were cut."""
+    """Splits the text of an answer, which arrives in pieces, into reasoning and answer. The result does not
+    depend on where the pieces were cut."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -216,7 +218,7 @@ class ReasoningSplitter:
         return made
 
     def end(self) -> list[Piece | Recast]:
-        """End the text and return the pieces that were held back."""
+        """Tell this splitter that the text is complete. Return the pieces that it has held back until now."""
         made: list[Piece | Recast] = []
         if self._is_answer and not self._blocks:
             made = self._add_to_answer("", is_end=True)
@@ -241,8 +243,8 @@ class ReasoningSplitter:
         return made
 
     def _take_part(self, made: list[Piece | Recast]) -> bool:
-        """Take one part of the held text and append its pieces to `made`. Return False if more text is
-        needed."""
+        """Take one part from the beginning of the text that is held back, and append the resulting pieces to
+        `made`. Return False if more text must arrive first."""
         return self._take_reasoning(made) if self._closing is not None else self._take_opening(made)
 
     def _take_opening(self, made: list[Piece | Recast]) -> bool:

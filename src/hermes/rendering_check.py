@@ -30,7 +30,8 @@ _DEFINITION = re.compile(r"\[[^\[\]\n]{1,999}\]:")
 
 
 def has_same_text(source: str, rendered: str) -> bool:
-    """Return whether all characters that cannot be markup occur in the rendering in the same order."""
+    """Return whether a rendering of Markdown contains all characters of its source in the same order.
+    Characters that can be markup are not compared. The rendering may contain additional characters."""
     source, rendered = source.translate(_UNCHECKED), rendered.translate(_UNCHECKED)
     if source == rendered:  # the usual case, quickly
         return True

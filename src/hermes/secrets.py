@@ -26,7 +26,8 @@ class SecretPattern(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The place of a secret in a text, without the secret itself."""
+    """The place of a secret in a text, and the name of the pattern that found it. The secret itself is not
+    included."""
 
     name: str
     start: int
@@ -42,7 +43,8 @@ _FOLDERS = re.compile(r"(?<![\w:/.])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\'\":,;]+[/\\]
 
 
 def join_example(*parts: str) -> str:
-    """Join the parts of an example. They are separate so that secret scanners do not report this file."""
+    """Join the parts of an example of a secret. The parts are separate in this file so that secret scanners do
+    not report it."""
     return "".join(parts)
 
 
@@ -56,8 +58,8 @@ def _make_key_pattern(prefix: str, rest: str) -> str:
 
 
 def _spell_words(*words: str, rest: str = "") -> str:
-    """Return a pattern with the lower-case, capitalised and upper-case form of each word. A flat list of
-    alternatives makes the search ten times as fast."""
+    """Return a pattern that matches the lower-case, capitalised and upper-case form of each word, followed by
+    the pattern `rest`. A flat list of alternatives makes the search ten times as fast."""
     return "|".join(form + rest for word in words for form in (word, word.capitalize(), word.upper()))
 
 
@@ -164,7 +166,8 @@ _NO_THING = (
 
 
 def _is_stated(match: re.Match[str]) -> bool:
-    """Return whether a match is a stated password.
+    """Return whether a match of the password pattern is a password that a person states, as in "my password is
+    …".
 
     A plain word counts only after "my", "the admin" and the like. A value after "to" counts only after a verb
     such as "changed". A value on the next line must be alone there. Several quoted words count after a verb or
@@ -412,7 +415,8 @@ SECRETS: tuple[SecretPattern, ...] = (
 
 
 def find_secrets(text: str) -> list[Found]:
-    """Return every secret in the text, in order. If two patterns overlap, the first in the table wins."""
+    """Return the place of every secret in the text, in order. If the matches of two patterns overlap, the
+    pattern that comes first in the table wins."""
     found: list[Found] = []
     for secret, pattern in _compile_patterns():
         here = [
@@ -442,8 +446,9 @@ def redact(text: str, counts: Counter[str] | None = None) -> str:
 
 
 def redact_preview(preview: str) -> str:
-    """Return a preview without secrets. A preview that was cut (`...`) can end with a part of a secret, which
-    is not recognised. Its last word or number is therefore left out."""
+    """Return the preview of a message without secrets. A preview that was cut ends with `...`. Before these
+    dots it can have a part of a secret, which no pattern recognises. Its last word or number is therefore left
+    out."""
     if not preview.endswith(CUT):
         return redact(preview)
     return f"{redact(_LAST_WORD.sub('', preview.removesuffix(CUT)))}{CUT}"

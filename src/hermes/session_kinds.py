@@ -55,6 +55,7 @@ def classify_session(source: str, *, child: bool) -> Kind:
 
 
 def find_job_id(session_id: str) -> str | None:
-    """Return the job that a session belongs to. None if the id is not that of a session of a scheduled job."""
+    """Return the id of the job to which a session belongs. None if `session_id` is not the id of a session of a
+    scheduled job."""
     match = CRON_SESSION.fullmatch(session_id)
     return None if match is None else match[1]

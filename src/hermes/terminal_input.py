@@ -23,22 +23,23 @@ LONGEST_ANSWER = len("\x1b[12345;12345R")
 
 
 def is_answer(text: str) -> bool:
-    """Return whether the text is exactly the reply to a cursor-position request."""
+    """Return whether `text` is exactly the reply of a terminal to a cursor-position request."""
     return ANSWER.match(text) is not None
 
 
 def can_answer() -> bool:
-    """Return whether the terminal supports the request. A dumb terminal would print it."""
+    """Return whether the terminal of this process replies to a cursor-position request. A dumb terminal would
+    print the request instead."""
     return os.environ.get("TERM", "").lower() not in ("", "dumb", "unknown")
 
 
 class AnswerReader:
-    """Finds the end of the reply in the bytes that a terminal sends."""
+    """Finds the end of the reply to a cursor-position request in the bytes that a terminal sends."""
 
     def __init__(self) -> None:
         self._tail = ""
 
     def feed(self, byte: bytes) -> bool:
-        """Add a byte. Return whether the reply ends with it."""
+        """Add the next byte that the terminal has sent. Return whether the reply ends with this byte."""
         self._tail = (self._tail + byte.decode("latin-1"))[-LONGEST_ANSWER:]
         return ANSWER.search(self._tail) is not None

@@ -83,11 +83,11 @@ def _is_within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
 
 
 class _Shapes(dict[int, str]):
-    """A cache from code points to a letter for their kind. It is filled on demand, so that the import is
-    fast.
+    """A cache from the code point of a character to a letter for the kind of that character. It is filled on
+    demand, so that the import of this module is fast.
 
-    `A`: upper case, `a`: lower case, `0`: digit, `o`: other letter, `s`: spaceless, `m`: mark, `j`: joiner.
-    Everything else is a space.
+    `A`: upper case, `a`: lower case, `0`: digit, `o`: other letter, `s`: letter of a script without spaces
+    between words, `m`: mark, `j`: joiner. Every other character becomes a space.
     """
 
     def __missing__(self, code: int) -> str:
@@ -187,7 +187,8 @@ def _index_ascii(text: bytes) -> tuple[str, str]:
 
 
 def index_ascii_parts(text: bytes, tokens: list[bytes] | None = None) -> str:
-    """Return the parts of the identifiers in an ASCII text. `tokens` are its tokens, if already known."""
+    """Return the parts of the identifiers in an ASCII text, as terms joined by single spaces. `tokens` are the
+    tokens of the text, if the caller already has them."""
     case = text.translate(_ASCII_SHAPES, _DIGITS)
     if b"aA" not in case and b"AAa" not in case:
         return ""
@@ -202,7 +203,8 @@ def index_texts(*fields: str) -> tuple[str, str]:
 
 
 def join_fields(split: list[tuple[str, str]]) -> tuple[str, str]:
-    """Join the words and parts of several fields."""
+    """Join the results of `index_text` for several fields of a message into one result. No phrase matches
+    across two fields."""
     if len(split) == 1:
         return split[0]
     return BETWEEN.join([words for words, _ in split if words]), BETWEEN.join(
@@ -211,7 +213,7 @@ def join_fields(split: list[tuple[str, str]]) -> tuple[str, str]:
 
 
 class QueryTerms(NamedTuple):
-    """The index terms of a typed word or phrase, and how a text must contain them to match."""
+    """The index terms of a word or phrase in a query, and how the text of a message must contain them to match."""
 
     terms: tuple[str, ...]
     """Adjacent terms; empty for punctuation alone."""
@@ -223,11 +225,12 @@ class QueryTerms(NamedTuple):
 
 
 def make_query_terms(word: str, *, prefix: bool = False) -> QueryTerms:
-    """Return the adjacent terms of a typed word or phrase. `prefix` is true if a star followed it.
+    """Return the terms of a typed word or phrase, which must be adjacent in a message. `prefix` is true if the
+    person typed a star after it.
 
     The star applies to the token directly before it. In `foo-*` no token is directly before the star, so the
-    star has no effect. The star has no effect on a spaceless run either, because such a run is always found
-    as a substring.
+    star has no effect. It has no effect either if that token is in a script without spaces between words,
+    because such a token is always found as a substring.
     """
     plain = _normalise(word)
     tokens, _ = _split_tokens(plain)
@@ -256,7 +259,8 @@ def find_token_spans(folded: str) -> list[tuple[int, int]]:
 
 
 def is_spaceless(term: str) -> bool:
-    """Return whether a term belongs to a script that is searched by substrings."""
+    """Return whether a term is written in a script without spaces between words, such as Han or Thai. Texts in
+    these scripts are searched by substrings."""
     return _SHAPES[ord(term[0])] == "s"
 
 
@@ -267,13 +271,14 @@ def _strip_marks(text: str) -> str:
 
 
 def _normalise(text: str) -> str:
-    """Fold the text in every respect except case. The case folding that comes later neither joins nor splits
-    tokens."""
+    """Return the text folded in every respect except case. The case folding that comes later neither joins nor
+    splits tokens."""
     return text if text.isascii() else normalize("NFC", _strip_marks(text))
 
 
 def _split_tokens(plain: str) -> tuple[list[str], bool]:
-    """Return the tokens in order, with their case, and whether there may be spaceless runs among them."""
+    """Return (tokens of a text, whether some of them may be in scripts without spaces between words). The
+    tokens are in order, with their upper and lower case."""
     if not _get_intricate().search(plain):
         if _get_east_asian().search(plain) is None:
             return _PLAIN_TOKEN.findall(plain), False
@@ -283,7 +288,7 @@ def _split_tokens(plain: str) -> tuple[list[str], bool]:
 
 
 def _make_terms(tokens: list[str]) -> list[str]:
-    """Return the tokens as terms of the index."""
+    """Return the terms that the index stores for these tokens, in order."""
     terms: list[str] = []
     for token in " ".join(tokens).casefold().split(" "):
         if _SHAPES[ord(token[0])] == "s":

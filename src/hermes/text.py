@@ -47,7 +47,8 @@ def replace_surrogates(text: str) -> str:
 
 
 def to_text(value: object) -> str:
-    """Return the value of a text column as text. Another program may have stored any type."""
+    """Return a value that was read from a text column as text. Another program may have stored a value of any
+    type. None becomes an empty text."""
     if isinstance(value, str):
         return value
     return "" if value is None else value.decode(errors="replace") if isinstance(value, bytes) else str(value)
@@ -96,7 +97,8 @@ def make_preview(content: object, length: int = PREVIEW_SHOWN) -> str | None:
 
 
 def _iterate_strings(value: object) -> Iterator[str]:
-    """Yield strings in document order. A stack replaces recursion, because the nesting depth is not bounded."""
+    """Yield the strings in structured content, in document order, except type tags and embedded files. A stack
+    replaces recursion, because the nesting depth is not bounded."""
     stack: list[tuple[object, bool]] = [(value, False)]
     while stack:
         value, is_file = stack.pop()
@@ -140,8 +142,8 @@ def get_data_url_head(text: str) -> str:
 
 
 def _is_embedded(text: str) -> bool:
-    """Return whether a text is a data URL or refers to an attachment. Ordinary text that starts with `data:`
-    is recognised by its spaces."""
+    """Return whether a text in structured content is a data URL or a reference to an attachment. Ordinary text
+    that starts with `data:` is recognised by its spaces."""
     if not text.startswith("data:"):
         return text.startswith(REFERENCE)
     return get_data_url_head(text) != "" or len(text[:LONGEST_URL_HEAD].split()) == 1
@@ -153,7 +155,8 @@ def _is_encoded(text: str) -> bool:
 
 
 def _iterate_keys_and_values(value: object) -> Iterator[str]:
-    """Yield keys, strings and numbers in document order."""
+    """Yield the keys, strings and numbers in tool calls, in document order. Arguments that are JSON text are
+    decoded first."""
     stack = [value]
     while stack:
         value = stack.pop()
@@ -207,8 +210,8 @@ _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\u
 
 
 def escape_json(text: str) -> str:
-    """Escape characters in JSON that control a terminal or that some programs treat as line ends. The value
-    is unchanged."""
+    """Escape characters in a JSON document that control a terminal or that some programs treat as line ends.
+    The value that the document encodes does not change."""
     return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -287,7 +290,8 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def format_count(count: float, noun: str, several: str = "") -> str:
-    """Format a count with its noun: `1 session`, `3 sessions`, `0.5 days`. `several` is an irregular plural."""
+    """Format a count with its noun: `1 session`, `3 sessions`, `0.5 days`. `several` is the plural of the noun,
+    if it is irregular."""
     number = f"{count:g}" if count % 1 else f"{count:.0f}"
     return f"{number} {noun if count == 1 else several or f'{noun}s'}"
 
@@ -331,14 +335,15 @@ _NOTE = r"(?i)\[System note:\s*The following is recalled memory context[^\]]{0,4
 
 
 def clean_replay(text: str) -> str:
-    """Return a message without the memory context that was injected into it."""
+    """Return the text of a message without the memory context that was added to it for the model."""
     if "memory" in text.lower():
         text = re.sub(_NOTE, "", _strip_fences(text))
     return text.strip()
 
 
 def _strip_fences(text: str) -> str:
-    """Remove every `<memory-context>` block, and every such tag without a partner, in one pass."""
+    """Remove every `<memory-context>` block from a text, in one pass. An opening tag without a closing tag, or
+    the reverse, is removed too."""
     drops: list[tuple[int, int]] = []
     opened: list[tuple[int, int]] = []
     for tag in re.finditer(_FENCE, text):
@@ -363,7 +368,8 @@ _HOST = re.compile(r"(?:[\w-]{1,63}\.){1,10}[^\W\d_][\w-]{1,62}|\d{1,3}(?:\.\d{1
 
 
 def is_misleading(text: str, target: str) -> bool:
-    """Return whether the text of a link does not match its target, or the target contains a user name."""
+    """Return whether a link can deceive its reader: its text is not the address `target`, or the target
+    contains a user name."""
     here, there = _LINK_PARTS.fullmatch(text.strip()), _LINK_PARTS.fullmatch(target)
     assert here is not None
     assert there is not None
@@ -386,8 +392,8 @@ def names_another_host(text: str, target: str) -> bool:
 
 
 def show_target(target: str, *, is_whole: bool = False) -> str:
-    """Format a target: printable ASCII, without a user name, and always with its host. Without `is_whole`, a long
-    target is shortened."""
+    """Format the target address of a link for people: in printable ASCII, without a user name, and always with
+    its host. Unless `is_whole` is true, a long target is shortened."""
     from urllib.parse import quote
 
     plain = "".join(char if "!" <= char <= "~" else quote(char, errors="replace") for char in target)

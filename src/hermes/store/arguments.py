@@ -29,14 +29,16 @@ def check_optional_text(name: str, value: object) -> str | None:
 
 
 def check_optional_id(name: str, value: object) -> str | None:
-    """Check an id of another system. Some platforms use integers, which are converted to text."""
+    """Check an id that another system uses, such as the id of a chat, and return it as text or None. Some
+    platforms use integers, which are converted. `name` is the name of the argument in error messages."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return check_optional_text(name, value)
 
 
 def check_time(name: str, value: object) -> float:
-    """Check a time in epoch seconds."""
+    """Check a time in seconds (since the epoch, or a length of time), and return it as a float. `name` is the
+    name of the argument in error messages."""
     return _check_finite(name, "a time in seconds", value)
 
 
@@ -47,7 +49,8 @@ def check_integer(name: str, value: object) -> int:
 
 
 def row_limit(value: object) -> int:
-    """Check the `limit` of a list. A negative limit means all rows."""
+    """Check the argument `limit` of a list, and return the highest number of rows to read. A negative limit
+    means all rows."""
     limit = check_integer("limit", value)
     return limit if limit >= 0 else _LARGEST
 
@@ -57,8 +60,8 @@ def check_optional_integer(name: str, value: object) -> int | None:
 
 
 def check_counter(name: str, value: object) -> int:
-    """Check a counter and return it as an integer. None becomes 0. A whole float such as 12.0, which some
-    providers report, becomes 12."""
+    """Check the value of a counter, such as a number of tokens, and return it as an integer. None becomes 0. A
+    whole float such as 12.0, which some providers report, becomes 12."""
     if value is None:
         return 0
     if isinstance(value, float) and isfinite(value) and value.is_integer():
@@ -98,7 +101,8 @@ def check_optional_mapping(name: str, value: object) -> Mapping[str, Any] | None
 
 
 def check_names(name: str, values: object) -> tuple[str, ...]:
-    """Check a list of names. A single string is refused, because it would be read as a list of characters."""
+    """Check an argument that is a list of names. A single string is refused, because it would be read as a list
+    of characters."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise _build_error(name, "a list of names", values)
     return tuple(require_text(name, value) for value in values)
@@ -114,7 +118,7 @@ def join_names(values: Iterable[str]) -> str:
 
 
 def check_iterable(name: str, values: object) -> Iterable[Any]:
-    """Check an iterable of objects. A single mapping or a string is refused."""
+    """Check an argument that is an iterable of objects. A single mapping or a string is refused."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise _build_error(name, "a list", values)
     return values

@@ -100,12 +100,13 @@ _BROKEN = object()
 
 
 def json_or_none(value: object) -> str | None:
-    """Encode a JSON column. Falsy values are stored as NULL, as in the reference."""
+    """Return the value of a column that contains JSON. Falsy values are stored as NULL, as in the reference."""
     return to_json(value) if value else None
 
 
 def encode_document(name: str, value: object) -> str:
-    """Encode a mapping that must be restored exactly. Raise an error if JSON cannot represent it."""
+    """Encode a mapping as JSON from which the same mapping can be decoded. Raise an error if JSON cannot
+    represent the mapping exactly. `name` is the name of the argument in the error message."""
     if not isinstance(value, Mapping):
         raise errors.make_error(
             errors.InvalidArgument, f"{name} must be a mapping, got {type(value).__name__}"
@@ -133,7 +134,8 @@ def format_uid(stored: Any) -> str | None:
 
 
 def parse_uid(stored: Any) -> str | None:
-    """Return the uid of a row that was read from a damaged file, or None if it is invalid."""
+    """Return the uid of a message row that was read from a damaged file, as text. Return None if the row has no
+    valid uid."""
     uid = format_uid(stored)
     return uid if uid is not None and len(uid) == UID_DIGITS else None
 

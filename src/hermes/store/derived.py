@@ -77,7 +77,8 @@ def settle(writer: Writer) -> None:
 
 
 def refresh(writer: Writer) -> bool:
-    """Recompute a batch of noted sessions. Return whether more are noted."""
+    """Recompute the derived columns of up to `AT_ONCE` sessions that are noted in `changed_sessions`, and
+    remove them from that table. Return whether more sessions are noted."""
     noted = [row[0] for row in writer.rows(NOTED, AT_ONCE)]
     for session_id in noted:
         for spelled, name in SOURCE_ALIASES.items():
@@ -89,8 +90,9 @@ def refresh(writer: Writer) -> bool:
 
 
 def note_outdated(writer: Writer, sessions: Iterable[str], after: int) -> None:
-    """Note each session in `sessions` whose derived columns do not cover its messages with an id above
-    `after`."""
+    """Add each session of `sessions` to `changed_sessions` if its derived columns are out of date: its last
+    activity, or the time and preview of messages that a person wrote. Of these messages, only those with an id
+    above `after` are compared."""
     for session_id in sessions:
         if writer.value(UNTOLD, session_id, after) is not None:
             writer.run(NOTE, session_id)
@@ -121,13 +123,13 @@ def infer_relation(parent_end: tuple[Any, Any], started_at: Any) -> str | None:
 
 
 def find_relation(end_reason: str | None) -> str | None:
-    """Return the relation of a session that starts after its parent has ended with this reason. Return None
-    if the reason does not determine the relation."""
+    """Return the relation of a new session to its parent. `end_reason` says why the parent has ended. Return
+    None if it does not determine the relation."""
     return {"compression": "compression", "branched": "branch"}.get(end_reason or "")
 
 
 def iterate_growing(queue: dict[str, None]) -> Iterator[str]:
-    """Yield the keys in order, including keys added during the iteration."""
+    """Yield the keys of `queue` in order, including keys that the caller adds during the iteration."""
     done = 0
     while done < len(queue):
         fresh = list(queue)[done:]
@@ -204,8 +206,8 @@ class Family:
         )
 
     def _is_below(self, session_id: str) -> bool:
-        """Return whether a session has a parent. Return False for a member of a cycle, so that lists show
-        it."""
+        """Return whether a session has a parent. Return False for a member of a cycle of parents, so that lists
+        show it. Also return False for a session without a parent."""
         if session_id not in self._below:
             # A session without children is in no cycle, however many ancestors it has.
             if self._writer.value(ANY_CHILD, session_id) is None:

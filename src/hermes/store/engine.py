@@ -33,21 +33,21 @@ T = TypeVar("T")
 
 
 class Secret(Protocol):
-    """A secret in all its spellings, with methods that remove it from data."""
+    """A secret that is to be removed. The methods find it in data in all its spellings, and remove it."""
 
     @property
     def folded(self) -> Secret:
         """The secret with the normalisation that stored tags have (case folding and NFC)."""
 
     def remove_from_bytes(self, data: bytes) -> tuple[bytes, int]:
-        """Return the data without the secret, and the number of occurrences."""
+        """Return (`data` without the secret, number of times that the secret occurred in it)."""
 
     def mask_in_bytes(self, data: bytes) -> tuple[bytes, int]:
-        """Overwrite the secret without changing the length. Return the new data and the number of
-        occurrences."""
+        """Overwrite the secret in `data` without changing the length of the data. Return (new data, number of
+        times that the secret occurred)."""
 
     def clean_name(self, name: str) -> str:
-        """Return the name without the secret."""
+        """Return a file name, or another short text about a place, without the secret."""
 
 
 class FileReader(Protocol):
@@ -64,7 +64,8 @@ class Unreachable(Exception):
 
 
 class Outcome(NamedTuple):
-    """What became of a call of `Engine.run_together`."""
+    """The result, or the error, of one call that `Engine.run_together` made, and whether the call wrote to the
+    store."""
 
     result: Any
     problem: BaseException | None
@@ -75,10 +76,10 @@ class Reader(Protocol):
     def rows(self, sql: LiteralString, *args: object) -> list[Row]: ...
     def row(self, sql: LiteralString, *args: object) -> Row | None: ...
     def value(self, sql: LiteralString, *args: object) -> Any:
-        """Return the first column of the first row. None if there is no row."""
+        """Run a SELECT, and return the first column of its first row. None if there is no row."""
 
     def each(self, sql: LiteralString, *args: object) -> Iterator[Row]:
-        """Yield rows one at a time, for results that may not fit in memory."""
+        """Run a SELECT, and yield its rows one at a time. Used if the result may not fit in memory."""
 
     def dicts(self, sql: LiteralString, *args: object) -> list[dict[str, Any]]: ...
     def dict(self, sql: LiteralString, *args: object) -> dict[str, Any] | None: ...
@@ -96,7 +97,8 @@ class Writer(Reader, Protocol):
 
 
 class Access(Protocol):
-    """Access to the whole store, or to the part that one person can see."""
+    """An interface for reading and writing the store: all its rows (`Engine`) or only the rows that one person
+    can see (`Scoped`)."""
 
     @property
     def path(self) -> Path: ...
@@ -119,10 +121,12 @@ class Access(Protocol):
         """
 
     def share_deadline(self) -> AbstractContextManager[None]:
-        """Return a context in which all searches of this thread together get the time limit of one search."""
+        """Return a context manager. All searches that this thread makes inside it have together the time limit
+        of a single search."""
 
     def search(self, tree: Node, request: SearchRequest) -> SearchAnswer:
-        """Return the requested messages that match the tree."""
+        """Return the messages that match the query tree. `request` contains the filters, the number of messages
+        to return, and their order."""
 
     def hits_of(self, ids: Sequence[int]) -> list[Hit]:
         """Return the messages with these ids in the form of search hits. Deleted messages are left out."""
@@ -147,7 +151,7 @@ class Access(Protocol):
 
 
 class Engine(Access, Protocol):
-    """Access to the whole store, and its maintenance."""
+    """An interface to the whole store: all its rows, and its maintenance."""
 
     @property
     def spool_allowed(self) -> bool:
@@ -170,10 +174,10 @@ class Engine(Access, Protocol):
         through it."""
 
     def catch_up(self, seconds: float) -> None:
-        """Index waiting messages, in short transactions, for about `seconds` at most."""
+        """Index the messages that are not indexed yet, in short transactions, for about `seconds` at most."""
 
     def fingerprint(self, reader: Reader, session_id: str) -> Fingerprint:
-        """Return the fingerprint that identifies a session in a copy of the store."""
+        """Return the fingerprint of a session, by which the session can be identified in a copy of the store."""
 
     def texts_of(self, reader: Reader, session_id: str) -> Iterator[str]:
         """Yield the texts of a session's messages, tool calls and reasoning, including bytes that are not
@@ -187,7 +191,8 @@ class Engine(Access, Protocol):
         """
 
     def shrink(self, pages_at_once: int = 500) -> Optimized:
-        """Return free space to the file system, in steps. Other processes can write between the steps."""
+        """Return the free space in the store file to the file system, in steps. Other processes can write to
+        the store between the steps."""
 
     def scrub(self, secret: Secret, *, dry_run: bool) -> ScrubReceipt:
         """Remove a secret from every row, from the index and from the copies beside the store."""
@@ -199,12 +204,13 @@ class Engine(Access, Protocol):
         """Return the bytes on disk by purpose: `rows`, `index`, `attachments`, `free`, `log`."""
 
     def file_sizes(self) -> dict[str, int]:
-        """Return the bytes of the files of the store: `store`, `log`. No row is read."""
+        """Return the sizes in bytes of the store file (`store`) and of its log (`log`). No row is read."""
 
     def diagnose(self, *, deep: bool = False) -> Diagnosis: ...
     def backup(self, target: Path | None) -> Backup: ...
     def raw(self) -> Any:
-        """Return a separate connection for plain SQL: execute, fetchone, fetchall, rows by index and by name."""
+        """Return a separate database connection for plain SQL. It has the methods `execute`, `fetchone` and
+        `fetchall`, and its rows can be read by index and by name."""
 
     def write_raw(self, work: Callable[[Any], T]) -> T:
         """Run `work` in one transaction with a connection like that of `raw`, then close the connection."""
@@ -217,8 +223,8 @@ class Engine(Access, Protocol):
 
 
 class Scoped(Access, Protocol):
-    """Access to the rows of some owners. All other rows can be neither read nor written."""
+    """An interface to the rows of some owners. All other rows can be neither read nor written."""
 
     def owning(self, *session_ids: str) -> Access:
-        """Return access for one write. The transaction of that write checks that these sessions belong to the
-        owners."""
+        """Return an interface for one write. The transaction of that write checks that the sessions
+        `session_ids` belong to the owners of this interface."""

@@ -90,7 +90,8 @@ def has_store(path: Path) -> bool:
 
 
 def has_log(path: Path) -> bool:
-    """Return whether a write-ahead log exists for this path. The store can be repaired from it."""
+    """Return whether a write-ahead log exists for the store at this path. The store can be repaired from its
+    log."""
     return os.path.lexists(f"{path}{sidecars.LOG}")
 
 
@@ -107,8 +108,9 @@ def is_store(path: Path) -> bool:
 
 
 def explain_open_failure(cause: str) -> str:
-    """Return a hint to append to the engine's error message `cause`: a space and a text in parentheses.
-    Return an empty text if the reason is not known."""
+    """Return a hint for a person whose store could not be opened. `cause` is the error message of the engine.
+    The hint is a space and a text in parentheses, to be appended to that message. Return an empty text if the
+    reason is not known."""
     return WAL_HINT if any(mark in cause.lower() for mark in WAL_MARKS) else ""
 
 
@@ -162,8 +164,8 @@ def choose_encryption_key(
     env: bool = False,
     generate: bool = False,
 ) -> Key:
-    """Return the key for encrypting a store. With `generate`, a new key is created. See
-    `store_keys.choose_key`."""
+    """Return the key with which the store at `path` is to be encrypted. With `generate`, a new key is created.
+    See `store_keys.choose_key` for the other parameters."""
     from hermes.store.sqlite.encryption import store_keys
 
     return store_keys.choose_key(path, key_file=key_file, keyring=keyring, env=env, generate=generate)

@@ -1,4 +1,4 @@
-"""Results of a diagnosis, independent of the engine."""
+"""Results of a diagnosis of the store, independent of the engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class Diagnosis(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Return whether there is no warning or error. Notes are allowed."""
+        """Return whether the diagnosis found no warning and no error. It may have found things that are only
+        worth a note."""
         return not any(finding.level in WRONG for finding in self.findings)
 
     def lines(self) -> list[str]:

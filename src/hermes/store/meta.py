@@ -1,4 +1,4 @@
-"""Values about the store itself, by name, in the table `state_meta`."""
+"""The table `state_meta`: named values about the store itself."""
 
 from __future__ import annotations
 

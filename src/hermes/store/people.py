@@ -26,15 +26,16 @@ class Principal(NamedTuple):
 
     @property
     def person(self) -> str:
-        """Return the owner of this person's private sessions, or "" if no person is known.
+        """The name of the owner to whom this person's private sessions belong, or "" if no person is known.
 
-        The result "" does not mean the local machine, although `LOCAL` has the same value.
+        The value "" does not mean the local machine, although `LOCAL` has the same value.
         """
         return _join_owner(canonical_source(self.platform), "person", self.user) if self.user else ""
 
     @property
     def room(self) -> str:
-        """Return the owner of the sessions that everybody in the chat shares, or "" if no chat is known."""
+        """The name of the owner to whom the sessions belong that everybody in the chat shares, or "" if no chat
+        is known."""
         return (
             _join_owner(canonical_source(self.platform), "room", self.chat, self.thread or "")
             if self.chat
@@ -43,7 +44,7 @@ class Principal(NamedTuple):
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """Return the owners whose sessions are visible. The local machine is never one of them."""
+        """The owners whose sessions this principal can see. The local machine is never one of them."""
         return tuple(owner for owner in (self.person, self.room) if owner)
 
 
@@ -56,8 +57,8 @@ def find_person(owner: str) -> str | None:
 
 
 def _join_owner(*parts: str | None) -> str:
-    """Join the parts with colons. Colons within a part are escaped, so that two different lists of parts
-    never give the same owner.
+    """Return the name of an owner: its parts joined with colons. Colons within a part are escaped, so that two
+    different lists of parts never give the same owner.
 
     Owners that are persons sort before rooms, so that a title lookup finds the person's own session first.
     """

@@ -95,7 +95,8 @@ def is_running(process: str | None) -> bool:
 
 
 def is_gone(host: object, pid: object, start: object) -> bool:
-    """Return whether a process is known to have ended."""
+    """Return whether the process with this host, pid and start time is known to have ended. A process on
+    another host cannot be checked, so the result is False."""
     return host == os.uname().nodename and not _is_alive_here(pid, start)
 
 
@@ -137,7 +138,8 @@ def list_descendants(pid: int) -> list[int]:
 
 
 def _list_parents() -> Iterator[tuple[int, int]]:
-    """Yield each process with its parent, from /proc, or from `ps` if there is no /proc."""
+    """Yield (pid, pid of the parent) of each process of this machine. They are read from /proc, or from `ps` if
+    there is no /proc."""
     if Path("/proc/self/stat").exists():
         for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
             if (stat := _read_stat(pid)) is not None:
@@ -169,8 +171,8 @@ def find_start_by_ps(pid: int) -> str | None:
 
 
 def _read_stat(pid: int) -> list[str] | None:
-    """Return the fields of /proc/PID/stat after the process name. The first is the state, the 20th the start
-    time.
+    """Return the fields of the file /proc/PID/stat that come after the process name. The first of them is the
+    state of the process, and the 20th is its start time.
 
     The name is skipped, because it can contain any character.
     """

@@ -47,7 +47,7 @@ class Phrase(NamedTuple):
     """Quoted words. Their tokens must be adjacent. If the phrase has punctuation, the text must also contain
     the whole phrase literally.
 
-    Any run of whitespace is compared as one space.
+    A sequence of whitespace is compared as one space.
     """
 
     text: str
@@ -143,7 +143,8 @@ def _compile_prefix(term: str) -> re.Pattern[str]:
 
 
 def _has_word(text: str, term: str) -> bool:
-    """Return whether a term is a word of a folded ASCII text, without splitting the text."""
+    """Return whether `term` is a whole word in `text`, a folded ASCII text. The text is not split into words
+    for this, which would be slower."""
     at = text.find(term)
     while at >= 0:
         end = at + len(term)
@@ -154,7 +155,8 @@ def _has_word(text: str, term: str) -> bool:
 
 
 class MessageText:
-    """The text of one message by field. It is folded and split on first use."""
+    """The text of one message, as a tuple of fields. The fields are folded and split into terms at their first
+    use."""
 
     def __init__(self, fields: tuple[str, ...]) -> None:
         self._fields = fields
@@ -162,8 +164,8 @@ class MessageText:
 
     @classmethod
     def of(cls, *fields: str | None) -> MessageText:
-        """Create an instance from content, tool name and tool calls as text. A missing field is None or
-        empty."""
+        """Create an instance from the fields of a message as text: content, tool name and tool calls. A field
+        that the message lacks is None or empty."""
         return cls(tuple(filter(None, fields)))
 
     @property
@@ -220,8 +222,8 @@ class MessageText:
         return any(piece in stream for stream in self._streams)
 
     def has_literal(self, literal: str) -> bool:
-        """Return whether a field contains the folded literal. Any run of whitespace is compared as one
-        space."""
+        """Return whether a field of the message contains `literal`, a folded text. A sequence of whitespace in
+        the field is compared as one space."""
         return any(literal in text for text in (self._squeezed if " " in literal else self._folded))
 
 
@@ -283,7 +285,7 @@ def needs_check(tree: Node) -> bool:
 
 
 def can_narrow(tree: Node) -> bool:
-    """Return whether the index can exclude some messages that do not match."""
+    """Return whether the index can exclude some of the messages that do not match the tree."""
     match tree:
         case Word():
             return bool(tree.terms) and not tree.by_text
@@ -300,7 +302,8 @@ def can_narrow(tree: Node) -> bool:
 
 
 def list_positive_leaves(tree: Node) -> list[Leaf]:
-    """Return the leaves that make a message match, in typed order. Leaves under a `Not` are left out."""
+    """Return the leaves of the tree that can make a message match, in the order in which they were typed.
+    Leaves under a `Not` are left out."""
     match tree:
         case Word() | Phrase() | Literal() | Part():
             return [tree]
@@ -311,7 +314,8 @@ def list_positive_leaves(tree: Node) -> list[Leaf]:
 
 
 def has_short_prefix(tree: Node) -> bool:
-    """Return whether the index is searched for a prefix of one or two letters, such as `k*` or `error fi*`."""
+    """Return whether the tree makes the engine search the index for a prefix of one or two letters, such as
+    `k*` or `error fi*`."""
     return any(_is_short_prefix(leaf) for leaf in list_positive_leaves(tree))
 
 
@@ -326,8 +330,9 @@ def _is_short_prefix(leaf: Node) -> bool:
 
 
 def leave_to_text(tree: Node, is_dense: Callable[[Node], bool]) -> Node:
-    """Return the tree with short, frequent prefixes marked `by_text`. A prefix is marked only if another node
-    narrows the search."""
+    """Return the tree with each short prefix marked `by_text` for which `is_dense` is true, because a large
+    share of the messages matches it. Such a prefix is checked on the text of the messages, not in the index. A
+    prefix is marked only if another node narrows the search."""
     if not isinstance(tree, And) or all(_is_short_prefix(node) or not can_narrow(node) for node in tree.of):
         return tree
     return And(
@@ -373,7 +378,8 @@ def fill_terms(tree: Node, look_up: LookUp) -> Node:
 
 
 def is_cut(tree: Node) -> bool:
-    """Return whether a `Part` in the tree is contained in more terms than the search uses."""
+    """Return whether the search is limited for some `Part` in the tree, because too many terms of the index
+    contain it. The result of the search may then be incomplete."""
     return any(leaf.cut for leaf in list_parts(tree))
 
 
@@ -400,5 +406,6 @@ def _squeeze(folded: str) -> str:
 
 
 def _can_join(char: str) -> bool:
-    """Return whether a character can belong to an adjacent token in a text: a combining mark or a joiner."""
+    """Return whether a character can belong to the token beside it in a text. This is so for a combining mark
+    or a joiner."""
     return char != "" and (char in "\u200c\u200d" or category(char)[0] == "M")

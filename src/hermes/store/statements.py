@@ -26,6 +26,7 @@ def make_update(
 
 
 def make_completion(table: LiteralString, names: Iterable[LiteralString]) -> LiteralString:
-    """Return `UPDATE table SET a = coalesce(?, a) WHERE id = ?`. A NULL parameter keeps the stored value."""
+    """Return `UPDATE table SET a = coalesce(?, a) WHERE id = ?`, with a term for each column name. If a
+    parameter is NULL, the column keeps its stored value."""
     changes = ["".join((name, " = coalesce(?, ", name, ")")) for name in names]
     return "".join(("UPDATE ", table, " SET ", join_columns(changes), " WHERE id = ?"))

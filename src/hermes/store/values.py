@@ -110,8 +110,8 @@ class RankedMessage(NamedTuple):
 
 
 class RankedBlock(NamedTuple):
-    """A block of consecutive messages of a session, from the first to the last id, that contains some of the
-    words."""
+    """A block that contains some of the words of a conversation search. `first_id` and `last_id` are the ids of
+    its first and last message."""
 
     session_id: str
     root_id: str
@@ -122,7 +122,7 @@ class RankedBlock(NamedTuple):
 
 
 class DayOf(NamedTuple):
-    """A session with a message on a requested day."""
+    """A session that has a message on a day for which a conversation search asks."""
 
     session_id: str
     root_id: str
@@ -133,7 +133,8 @@ class DayOf(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """The input for ranking conversations."""
+    """The messages, blocks and sessions that an engine finds for a conversation search. The search ranks
+    conversations by them."""
 
     messages: list[RankedMessage]
     blocks: list[RankedBlock]
@@ -148,7 +149,7 @@ class Candidates(NamedTuple):
 
 
 class SearchResults(list[dict[str, Any]]):
-    """A list of results with information about the search."""
+    """The results of a search as a list, with information about the search in attributes."""
 
     indexing: tuple[int, int] | None = None
     """(done, total) while many messages are not indexed yet. The results are still complete, but the ranking
@@ -205,7 +206,7 @@ class Health(NamedTuple):
 
 
 class Repair(NamedTuple):
-    """The result of `repair`. With `check_only`, the expected result."""
+    """The result of `repair`. With `check_only`, it describes what a repair would do."""
 
     path: Path
     done: tuple[str, ...] = ()
@@ -232,7 +233,8 @@ class Backup(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A key for encryption at rest, and its location."""
+    """A key for the encryption of a store, and the place where the key is kept. The `repr` does not contain the
+    key."""
 
     key: bytes
     where: str
@@ -263,7 +265,8 @@ class Converted(NamedTuple):
 
 
 class PlainFiles(NamedTuple):
-    """Files of one kind that anyone with access to the disk can read."""
+    """The readable files of one kind in the home of an encrypted store. Anyone with access to the disk can read
+    them."""
 
     what: str
     files: tuple[Path, ...]
@@ -273,7 +276,7 @@ class PlainFiles(NamedTuple):
 
 
 class Optimized(NamedTuple):
-    """The size of the store's file and log in bytes, before and after."""
+    """The total size of the store file and its log in bytes, before and after `optimize`."""
 
     before: int
     after: int
@@ -287,7 +290,7 @@ class Optimized(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """Attachments that were removed because no message referred to them."""
+    """The number and the size of the blobs that `collect` removed, because no message referred to them."""
 
     blobs: int
     bytes: int
@@ -334,19 +337,19 @@ class Fingerprint(NamedTuple):
     messages: frozenset[str] = frozenset()
 
     def __or__(self, other: Fingerprint) -> Fingerprint:
-        """Combine the fingerprints of two successive sessions with the same id."""
+        """Combine the fingerprints of two deleted sessions that had the same id, one after the other."""
         return Fingerprint(self.session | other.session, self.messages | other.messages)
 
     def is_proof_of(self, other: Fingerprint) -> bool:
-        """Return whether `other`, from another file, is certainly this session and not a different session
-        with the same id."""
+        """Return whether `other`, the fingerprint of a session in another file, certainly belongs to the same
+        session as this fingerprint. A different session can have the same id."""
         if other.messages:
             return bool(self.messages & other.messages)
         return bool(self.session & other.session)
 
     def can_be(self, other: Fingerprint) -> bool:
-        """Return whether `other`, from a copy of the same store, can be this session, even if their messages
-        differ."""
+        """Return whether `other`, the fingerprint of a session in a copy of the same store, can belong to the
+        same session as this fingerprint. The messages of the two may differ."""
         return not other.session or bool(self.session & other.session) or self.is_proof_of(other)
 
     def encode(self) -> dict[str, list[str]]:
@@ -365,7 +368,8 @@ class Erased(NamedTuple):
 
 
 class Scrubbed(NamedTuple):
-    """A place that contained a secret: a column, a copy of the store, or a file."""
+    """One place that contained a secret (a column, a copy of the store, or a file), and how often it contained
+    it."""
 
     place: str
     occurrences: int

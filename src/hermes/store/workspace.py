@@ -32,15 +32,15 @@ IN_WORKSPACE = (
 
 
 class WorkspaceName(NamedTuple):
-    """A workspace as named in a filter. It is recognised by its path and, if `end` is set, also by the end of
-    its path."""
+    """A workspace that a person names in a filter. A stored workspace matches if it has the path `path` or, if
+    `end` is set, if its path ends with `end`."""
 
     path: str | None = None
     end: str | None = None
     """The end of a path, such as `me/hermes`."""
 
     def bind(self) -> tuple[str | None, ...]:
-        """Return the parameters of IN_WORKSPACE."""
+        """Return this name as the parameters of the SQL condition `IN_WORKSPACE`."""
         end = None if self.end is None else re.sub("[!%_]", r"!\g<0>", self.end)
         return (self.path, self.path, end and f"%/{end}", end and f"%\\{end}")
 
@@ -52,13 +52,13 @@ class WorkspaceName(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The name for people, such as `hermes`."""
+        """A short name of the workspace to show to people, such as `hermes`."""
         return self.end or Path(self.path or "").name or str(self.path)
 
 
 def parse_workspace(named: Path | str | WorkspaceName | None) -> WorkspaceName:
-    """Return the workspace that `named` refers to. A relative name in a `str` also matches the end of a
-    path."""
+    """Return the workspace that a person means by `named`, a path or a part of one. A relative path that is
+    passed as `str` also matches all workspaces whose path ends with it."""
     if isinstance(named, WorkspaceName) or named is None:
         return named or WorkspaceName()
     parts = [part for part in str(named).replace("\\", "/").split("/") if part]

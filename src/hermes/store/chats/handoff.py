@@ -38,12 +38,14 @@ class Handoffs:
         self._engine = engine
 
     def request(self, session_id: str, platform: str) -> bool:
-        """Request a handoff. Return False while one is in progress or if the session does not exist."""
+        """Request the handoff of a session to a platform. Return False if the session does not exist, or if a
+        handoff of it is in progress."""
         name = require_text("platform", platform)
         return self._engine.write(lambda writer: writer.run(REQUEST, name, session_id)) > 0
 
     def claim(self, session_id: str) -> bool:
-        """Claim a pending handoff. Return True for exactly one caller."""
+        """Claim the pending handoff of a session. If several callers try this, it returns True for exactly one
+        of them."""
         # Not repeatable: after an uncertain commit another process may have claimed the handoff.
         return self._engine.write(lambda writer: writer.run(CLAIM, session_id), repeatable=False) > 0
 
@@ -55,8 +57,8 @@ class Handoffs:
         return self._engine.write(lambda writer: writer.run(FAIL, reason, session_id)) > 0
 
     def get_state(self, session_id: str) -> dict[str, Any] | None:
-        """Return the state, platform and error of the handoff. Return None if the session does not exist. If
-        the store cannot be read, log the error and return None."""
+        """Return the state, the platform and the error of the handoff of a session, as a dict. Return None if
+        the session does not exist. If the store cannot be read, log the error and return None."""
         try:
             with self._engine.read() as reader:
                 row = reader.row(STATE, session_id)

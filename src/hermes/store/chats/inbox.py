@@ -197,9 +197,9 @@ class Inbox:
         others: Iterable[int],
         lease_epoch: int | None = None,
     ) -> bool:
-        """Combine a claimed entry with the queued entries `others`. `event` is the combined message and
-        replaces that of the claimed entry. The others are marked as done. Return False if the entry was not
-        claimed."""
+        """Combine a claimed entry with the queued entries whose ids are `others`. `event` is the combined
+        message, and replaces the message of the claimed entry. The other entries are marked as done. Return
+        False, and change nothing, if the entry `entry_id` is not claimed."""
         text, at, absorbed = encode_document("event", event), clock.now(), list(others)
         epoch = check_optional_integer("lease_epoch", lease_epoch)
 
@@ -279,11 +279,11 @@ class Inbox:
 
 
 def _is_at_work(reader: Reader, entry: InboxEntry, session: str | None, epoch: int | None) -> bool:
-    """Return whether the process that claimed an entry still works on it. `session` and `epoch` belong to the
-    caller's lease.
+    """Return whether the process that claimed `entry` still works on it. `session` and `epoch` are the session
+    and the epoch of the caller's own lease, or None if the caller has no lease.
 
-    If the entry was claimed without a lease, its process cannot be checked. The process then counts as
-    working, unless the caller has a lease.
+    If the entry was claimed without a lease, the process that claimed it cannot be checked. That process then
+    counts as working, unless the caller has a lease.
     """
     if entry.epoch is None or entry.session_id is None:
         return epoch is None

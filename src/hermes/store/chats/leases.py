@@ -97,7 +97,7 @@ class Leases:
         return self._engine.write(work)
 
     def release(self, lease: Lease) -> bool:
-        """Release the lease. Return False if the caller no longer held it."""
+        """Release a lease of the caller. Return False if the caller no longer held it."""
 
         def work(writer: Writer) -> bool:
             root = _find_settled_root(writer, lease.session_id)
@@ -197,7 +197,8 @@ def _find_highest_epoch(reader: Reader, root: str) -> int:
 
 
 def _read_lease(reader: Reader, root: str, session_id: str) -> Lease | None:
-    """Return the stored lease. None if nobody holds it."""
+    """Return the lease of the conversation whose first session is `root`. None if nobody holds it. `session_id`
+    is the session that the caller uses, and is a field of the result."""
     row = reader.row(HELD, root)
     if row is None or row[1] is None:
         return None

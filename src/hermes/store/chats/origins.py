@@ -53,8 +53,8 @@ class Chat(NamedTuple):
 
     @classmethod
     def of(cls, platform: str, chat_type: str, *parts: str | int | None) -> Chat:
-        """Create a chat as it is stored. `parts` are the chat id, the thread id and the participant. Numbers
-        become text, and None becomes an empty text."""
+        """Return a chat with its ids in the form in which they are stored. `parts` are the chat id, the thread
+        id and the participant. In the result, a number is text, and None is an empty text."""
         named = zip(("chat_id", "thread_id", "participant"), parts, strict=True)
         texts = (check_optional_id(name, part) or "" for name, part in named)
         return cls(check_new_source(platform, "platform"), require_text("chat_type", chat_type), *texts)
@@ -101,7 +101,8 @@ def find_last_used(reader: Reader, chat: Chat, session_key: str | None) -> str |
 
 
 class _Candidate(NamedTuple):
-    """A session that the chat may have used: the live session of a conversation."""
+    """A session that a chat may have used last: the live session of a conversation with that chat as its
+    origin."""
 
     session_id: str
     active: Any
@@ -121,11 +122,11 @@ class _Candidate(NamedTuple):
 
 
 def _is_of_chat(row: Row, chat: Chat, session_key: str | None) -> bool:
-    """Return whether a session of this chat belongs to the chat's participant. If the chat names no
-    participant, return whether the session is shared.
+    """Return whether the session in `row`, whose origin is `chat`, belongs to the participant of `chat`. If
+    `chat` has no participant, return whether everybody in the chat shares the session.
 
-    The session of a shared room can have a user, the person who wrote first. Such a session is recognised as
-    shared by its owner or its key.
+    The row of a shared session can name a user, the person who wrote first. Such a session is recognised as
+    shared by its owner, or by its session key.
     """
     _, user, owner, known_key = row
     if session_key is not None and known_key == session_key:

@@ -286,14 +286,16 @@ class Outbox:
         return self._engine.write(lambda writer: writer.run(DROP_ONE, *values) > 0 or writer.repeating)
 
     def forget_sent(self, older_than_seconds: float) -> int:
-        """Delete old entries that were sent or given up, or whose state is unknown. Return their number.
-        Their idempotency keys can then be used again."""
+        """Delete the entries that were sent or given up, or whose state is `unknown`, if they last changed more
+        than `older_than_seconds` ago. Return the number of deleted entries. Their idempotency keys can then be
+        used again."""
         before = clock.now() - check_time("older_than_seconds", older_than_seconds)
         return self._engine.write(lambda writer: writer.run(FORGET, before))
 
 
 def _claim_oldest(writer: Writer, key: str, sender: str) -> OutboxEntry | None:
-    """Claim the oldest entry of a chat, unless it is being sent."""
+    """Claim the oldest waiting entry of the chat with the session key `key`, for the process `sender`. Return
+    None if there is no such entry, or if it is being sent already."""
     row = writer.row(OLDEST_IN_CHAT, key)
     return None if row is None or row[6] != "queued" else _claim(writer, row, sender)
 

@@ -107,7 +107,7 @@ class Route(NamedTuple):
 
 
 class ChatClock(NamedTuple):
-    """The time of the last message that a person wrote in a chat."""
+    """The names of a chat, and the time of the last message that a person wrote in it."""
 
     session_key: str
     platform: str
@@ -131,7 +131,8 @@ class Routing:
         session_id: str,
         entry: Mapping[str, Any] | None = None,
     ) -> Route:
-        """Assign a chat to a session. If `entry` is None, the existing entry is kept."""
+        """Route a chat to the session `session_id`, and return the route. `entry` is a mapping that the gateway
+        stores with the route. If it is None, the mapping that is already stored is kept."""
         key, session = require_text("session_key", session_key), require_text("session_id", session_id)
         chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
         entry_json, at = None if entry is None else encode_document("entry", entry), clock.now()
@@ -192,9 +193,10 @@ class Routing:
         thread_id: str | int | None = None,
         participant: str | int | None = None,
     ) -> Route | None:
-        """Return the route of a chat, found by the platform's ids. If several participants of the chat have
-        routes, return that of `participant`. If `participant` has none, return the route that all share, or
-        None."""
+        """Return the route of a chat, found by the ids that its platform uses. If several participants of the
+        chat have routes, return the route of `participant`. If `participant` has no route, return the route
+        that everybody in the chat shares, or None if there is none. If `participant` is None and several
+        participants have routes, return None."""
         thread, person = (
             check_optional_id("thread_id", thread_id),
             check_optional_id("participant", participant),
@@ -332,8 +334,9 @@ class Routing:
     def change_entry(
         self, session_key: str, change: Callable[[dict[str, Any]], Mapping[str, Any]]
     ) -> Route | None:
-        """Replace the entry of a chat by what `change` returns for it, in one transaction. Return None if there is no
-        such chat."""
+        """Change the mapping `entry` that the gateway stores with the route of a chat, in one transaction.
+        `change` gets the stored mapping and returns the new one. Return the changed route, or None if no chat
+        has this session key."""
 
         def work(writer: Writer) -> Route | None:
             route = _make_optional_route(writer.row(BY_KEY, session_key))
@@ -420,8 +423,8 @@ def _leave_session(writer: Writer, session_id: str, session_key: str, at: float)
 
 
 def _locate_session(reader: Reader, session_key: str) -> tuple[str | None, bool]:
-    """Return (live session of a chat, whether its route is out of date). The session is None if the chat has
-    no route, or if its session is deleted or in the trash."""
+    """Return (live session of the chat with this session key, whether the route of the chat must be corrected).
+    The session is None if the chat has no route, or if its session is deleted or in the trash."""
     row = reader.row(SESSION_OF, session_key)
     if row is None:
         return None, False

@@ -236,7 +236,8 @@ def create_tables(writer: Writer) -> None:
 
 
 def _make_binding(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a conversation with the values of its live session, as in a list of sessions."""
+    """Return the row of a conversation that is bound to a topic. As in a list of sessions, it has the values of
+    the live session."""
     row = project_tip(reader, row)
     row["preview"] = row["preview"] or ""
     if row["last_active"] is None:

@@ -1,8 +1,9 @@
 """Records of the runs of scheduled jobs, one row per attempt.
 
-The key (job, due time, attempt) lets exactly one process take a due time, however many tick. A partial unique index
-lets a job have one run at a time. A run holds its row as a lease: it extends `expires_at` while it works. If its
-process is gone, or if it has not extended the lease in time, `recover` records the run as killed.
+The key (job, due time, attempt) lets exactly one process take a due time, even if several processes look for
+due jobs. A partial unique index lets a job have one run at a time. The row of a run is also its lease: the
+process extends `expires_at` while it works on the run. If the process has ended, or if it has not extended the
+lease in time, `recover` records the run as killed.
 """
 
 from __future__ import annotations
@@ -107,9 +108,10 @@ class JobRuns:
     def claim(
         self, job_id: str, due_at: int, cause: Cause = "schedule", seconds: float = LEASE_S
     ) -> JobRun | None:
-        """Take a due time. Return None if a process has taken it before, or if the job is running.
+        """Start the run of a job for the due time `due_at`, and return the run. Its lease lasts `seconds`.
+        Return None if a process has taken this due time before, or if the job is running.
 
-        With the cause `manual`, a taken due time is moved by a second.
+        With the cause `manual`, a due time that was taken before is replaced by the next free second.
         """
         job, due = require_text("job_id", job_id), check_integer("due_at", due_at)
 
@@ -122,7 +124,8 @@ class JobRuns:
         return self._engine.write(work)
 
     def claim_retry(self, run: JobRun, seconds: float = LEASE_S) -> JobRun | None:
-        """Begin the next attempt of a run. Return None if another process has begun it, or if the job is running."""
+        """Start the next attempt of a failed or killed run, and return it. Return None if another process has
+        started this attempt, or if the job is running."""
 
         def work(writer: Writer) -> JobRun | None:
             if writer.value(IS_RUNNING, run.job_id) is not None and not writer.repeating:
@@ -134,18 +137,21 @@ class JobRuns:
         return self._engine.write(work)
 
     def skip(self, job_id: str, due_at: int, detail: str) -> bool:
-        """Record that a due time does not run. Return False if a process has taken it before."""
+        """Record that a job is not run for the due time `due_at`. `detail` is the reason. Return False if a
+        process has taken the due time before."""
         values = (require_text("job_id", job_id), check_integer("due_at", due_at), detail[:LONGEST_DETAIL])
         now = clock.now()
         return self._engine.write(lambda writer: writer.run(SKIP, *values, now, now) > 0 or writer.repeating)
 
     def renew(self, run: JobRun, seconds: float = LEASE_S) -> bool:
-        """Extend the lease of a run. Return False if this process no longer holds it."""
+        """Extend the lease of a run to `seconds` from now. Return False if this process no longer holds the
+        lease."""
         until = clock.now() + check_time("seconds", seconds)
         return self._engine.write(lambda writer: writer.run(RENEW, until, *run.key, *identify_process()) > 0)
 
     def set_session(self, run: JobRun, session_id: str, message_id: int | None = None) -> bool:
-        """Record the session of a run, and the first message of the run in it."""
+        """Record in which session a run works, and the id of its first message in that session. Return False if
+        this process no longer holds the lease of the run."""
         return self._engine.write(
             lambda writer: writer.run(SET_SESSION, session_id, message_id, *run.key, *identify_process()) > 0
         )
@@ -158,14 +164,14 @@ class JobRuns:
         delivery: str | None = None,
         retry_at: float | None = None,
     ) -> bool:
-        """Record the end of a run. Return False if another process has recorded it as killed, or if the job was
-        removed."""
+        """Record the end of a run, with its final state. Return False if another process has recorded the run
+        as killed, or if the job was removed."""
         text = None if detail is None else detail[:LONGEST_DETAIL]
         values = (state, text, delivery, retry_at, clock.now(), *run.key)
         return self._engine.write(lambda writer: writer.run(END, *values) > 0 or writer.repeating)
 
     def set_delivery(self, run: JobRun, delivery: str | None) -> None:
-        """Record where the result of a run went."""
+        """Record whether, and where, the result of a run was delivered."""
         self._engine.write(lambda writer: writer.run(SET_DELIVERY, delivery, *run.key))
 
     def recover(
@@ -173,8 +179,9 @@ class JobRuns:
         choose_retry: Callable[[JobRun], float | None],
         is_spared: Callable[[JobRun], bool] = lambda _run: False,
     ) -> list[JobRun]:
-        """Record the runs whose process is gone as killed, and return them. `choose_retry` returns the time of the
-        next attempt, or None. A run whose lease has expired, but for which `is_spared` is true, is left alone."""
+        """Find the runs whose process has ended or has not extended its lease in time. Record them as killed,
+        and return them. `choose_retry` returns the time of the next attempt of a run, or None if there is to be
+        none. A run whose lease has expired stays unchanged if `is_spared` is true for it."""
         killed: dict[tuple[str, int, int], JobRun] = {}
 
         def work(writer: Writer) -> list[JobRun]:
@@ -217,7 +224,8 @@ class JobRuns:
             )
 
     def find_last_due(self) -> dict[str, int]:
-        """Return the last due time of each job that a process has taken or skipped."""
+        """Return, for each job, the last due time for which a run was started or skipped. Runs with the cause
+        `manual` do not count."""
         with self._engine.read() as reader:
             return {str(job_id): int(due_at) for job_id, due_at in reader.rows(LAST_DUE)}
 
@@ -228,17 +236,19 @@ class JobRuns:
         return None if found is None else float(found)
 
     def list_retries(self, until: float) -> list[JobRun]:
-        """Return the runs that are to be tried again at this time, the most urgent first."""
+        """Return the failed and killed runs whose next attempt is due at the time `until` or before, the most
+        urgent first."""
         with self._engine.read() as reader:
             return _make_runs(reader.rows(RETRIES, until))
 
     def list_undelivered(self) -> list[JobRun]:
-        """Return the ended runs whose result was not handed to its destination."""
+        """Return the ended runs whose result is still to be delivered, the oldest first."""
         with self._engine.read() as reader:
             return _make_runs(reader.rows(UNDELIVERED, PENDING))
 
     def list_sessions(self, job_id: str, limit: int = 20) -> list[str]:
-        """Return the sessions of the last runs of a job, the newest first, without duplicates."""
+        """Return the ids of the sessions in which the last runs of a job worked, the newest first, without
+        duplicates."""
         with self._engine.read() as reader:
             return list(
                 dict.fromkeys(str(row[0]) for row in reader.rows(LAST_SESSIONS, job_id, row_limit(limit)))
@@ -257,7 +267,8 @@ class JobRuns:
         return self._engine.write(lambda writer: sum(writer.run(DELETE, *run.key) for run in runs))
 
     def forget(self, job_id: str) -> int:
-        """Delete all records of a job that was removed. A process that runs it notices when it extends its lease."""
+        """Delete the records of all runs of a job that was removed. A process that is running the job notices
+        this when it extends its lease."""
         job = require_text("job_id", job_id)
         return self._engine.write(lambda writer: writer.run(FORGET, job))
 

@@ -83,7 +83,7 @@ TIMES = " ".join(
 
 
 class Spent(NamedTuple):
-    """The usage of one model for one purpose, and the certainty of its cost."""
+    """The usage of one model for one purpose, and how certain its cost is."""
 
     model: str | None
     purpose: str
@@ -92,7 +92,7 @@ class Spent(NamedTuple):
 
     @property
     def cost(self) -> float | None:
-        """Return the cost in dollars. None if it is unknown."""
+        """The cost of this usage in dollars. None if the cost is unknown."""
         if self.cost_status == ACTUAL:
             return self.used.actual_cost_usd
         if self.cost_status == ESTIMATED:
@@ -126,7 +126,8 @@ class MessageCounts(NamedTuple):
 
 
 class WholeConversation(NamedTuple):
-    """A conversation with its subagents, including sessions outside the window."""
+    """The name, the source and the usage of a conversation and its subagents. The usage includes that of
+    sessions that started before the window of the report."""
 
     name: str | None
     source: str | None
@@ -143,7 +144,7 @@ class Activity:
         self._employers: dict[str, str | None] = {}
 
     def list_sessions(self) -> Iterator[SessionActivity]:
-        """Yield each session once, in order of its start."""
+        """Yield each session that started in the window of the report, in order of its start."""
         recorded: dict[str, list[Spent]] = {}
         for row in self._reader.each(SPENT_IN_WINDOW, *self._window):
             recorded.setdefault(row[0], []).append(_make_spent(row))
@@ -160,18 +161,18 @@ class Activity:
         return counts
 
     def list_calls(self) -> Iterator[tuple[float, str]]:
-        """Yield (time, stored tool calls) of each message with tool calls. The calls are JSON unless another
-        program wrote them."""
+        """Yield (time, stored tool calls) of each message in the window of the report that has tool calls. The
+        calls are JSON unless another program wrote them."""
         return self._reader.each(CALLS, *self._window)
 
     def list_message_times(self) -> Iterator[tuple[str, object]]:
-        """Yield (session, time) of each message, grouped by session. A time is a number unless another program
-        wrote it."""
+        """Yield (session id, time) of each message in the window of the report, grouped by session. A time is a
+        number unless another program wrote it."""
         return self._reader.each(TIMES, *self._window)
 
     def read_whole(self, conversation: str) -> WholeConversation:
-        """Return the name, source and usage of a conversation, including its usage before the window.
-        `conversation` is a value from `list_sessions`."""
+        """Return the name, source and usage of a whole conversation, including its usage before the window of
+        the report. `conversation` is the root of the conversation, as in the results of `list_sessions`."""
         rows = self._reader.rows(NAMES, conversation)
         names = [row[0] for row in rows if row[0]] or [row[1] for row in reversed(rows) if row[1]]
         spent: list[Spent] = []
@@ -234,8 +235,9 @@ def _make_spent(row: Row) -> Spent:
 
 
 def _classify_cost(used: UsageLine, status: str | None) -> str:
-    """Classify the cost in a session's columns. If the estimated cost is zero, `status` decides, because zero
-    can mean that no cost was recorded."""
+    """Return how certain the cost of a session is: actual, included, estimated or unknown. `used` contains the
+    sums in the columns of the session. If the estimated cost is zero, `status` (the column `cost_status`)
+    decides, because zero can mean that no cost was recorded."""
     if used.actual_cost_usd is not None:
         return ACTUAL
     if status == INCLUDED:

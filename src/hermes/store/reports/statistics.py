@@ -63,6 +63,6 @@ def collect_statistics(engine: Engine) -> Statistics:
 
 
 def count_text_bytes(engine: Engine, session_ids: Iterable[str]) -> int:
-    """Return the size of the messages of these sessions in bytes."""
+    """Return the total size in bytes of the stored messages of these sessions."""
     with engine.read() as reader:
         return sum(reader.value(OF_SESSION, session_id) or 0 for session_id in session_ids)

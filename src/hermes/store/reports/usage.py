@@ -113,7 +113,8 @@ class ModelCall(NamedTuple):
         return self._replace(**values)
 
     def make_usage(self) -> Usage:
-        """Return the values to add to the token and cost columns of the session."""
+        """Return the tokens and costs of this model call in the form in which they are added to the columns of
+        its session."""
         return Usage(
             **{name: getattr(self, name) for name in self._fields if name in Usage._fields},
             api_call_count=1,
@@ -123,7 +124,8 @@ class ModelCall(NamedTuple):
 
 
 class UsageLine(NamedTuple):
-    """The sum of several calls. `actual_cost_usd` is None if no call has an actual cost."""
+    """The summed tokens and costs of several model calls. `actual_cost_usd` is None if no call has an actual
+    cost."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -139,7 +141,7 @@ class UsageLine(NamedTuple):
         return UsageLine._make((*map(add, self[:-1], other[:-1]), sum(costs) if costs else None))
 
     def subtract(self, other: UsageLine) -> UsageLine:
-        """Return this line minus `other`. A count that would be negative becomes zero."""
+        """Return these sums minus the sums in `other`. A count that would be negative becomes zero."""
         *counts, estimated = (max(0, more) for more in map(sub, self[:-1], other[:-1]))
         actual = (self.actual_cost_usd or 0.0) - (other.actual_cost_usd or 0.0)
         is_known_here_only = self.actual_cost_usd is not None and other.actual_cost_usd is None
@@ -248,7 +250,9 @@ def _make_line(row: Row) -> ModelUsage:
 
 
 def _find_unrecorded(columns: Row, recorded: UsageLine) -> ModelUsage:
-    """Return the usage in a session's columns that is not recorded in a usage row."""
+    """Return the part of a session's usage that no usage row contains. `columns` are the token and cost columns
+    of the session, and `recorded` is the sum of its usage rows. The part is attributed to the session's own
+    model."""
     _id, model, provider, *sums = columns
     return ModelUsage(model, provider, "main", UsageLine(*sums).subtract(recorded))
 

@@ -246,8 +246,8 @@ class Retention:
         return self.remove_units(find_units)
 
     def begin_purge(self, session_ids: Collection[str], sessions_dir: Path | None) -> Purge:
-        """Prepare a purge of these sessions. Pass the result to `remove_units`, then call `finish` of the
-        result."""
+        """Return a `Purge` for these sessions, after it has searched the files for texts of them. The caller
+        passes it to `remove_units`, which deletes the sessions, and then calls its method `finish`."""
         from hermes.store.retention.purge import Purge
 
         purging = Purge(self._engine, sessions_dir)
@@ -255,7 +255,9 @@ class Retention:
         return purging
 
     def remove_units(self, units: Units, purging: Purge | None = None) -> list[str]:
-        """Delete groups of sessions in one transaction. Return the deleted ids."""
+        """Delete sessions in one transaction, and return their ids. `units` is a function that returns groups
+        of session ids inside this transaction. With `purging`, a note about the remaining work of the purge is
+        written for each group."""
         removed: dict[str, None] = {}
 
         def work(writer: Writer) -> list[str]:
@@ -299,7 +301,8 @@ class Retention:
             writer.run(sql, session_id)
 
     def remove_files_of(self, removed: Collection[str], sessions_dir: Path | None) -> None:
-        """Remove the files of deleted sessions."""
+        """Remove the files in `sessions_dir` that belong to the deleted sessions `removed`. If `sessions_dir`
+        is None, do nothing."""
         if sessions_dir is not None:
             remove_files(self._engine, sessions_dir, removed)
 
@@ -307,7 +310,9 @@ class Retention:
 def _find_unused(
     reader: Reader, cutoff: float, source: str | None, only: Selection
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the sessions of each conversation that can be pruned. `only` must be validated."""
+    """Yield, for each conversation that can be pruned, the rows of its sessions and of its subagents. The
+    conversations were last used at or before `cutoff`. `only` restricts them and must be the result of
+    `Selection.validate`."""
     name = None if source is None else check_source(source)
     linked = list_linked_conversations(reader)
     for (root,) in reader.rows(UNUSED, cutoff, name, name):
@@ -319,10 +324,11 @@ def _find_unused(
 def _find_unit(
     reader: Reader, root: str, cutoff: float, linked: Collection[str], ended_by: float | None = None
 ) -> list[str] | None:
-    """Return the sessions to delete together: a conversation and its subagents. None if the conversation is
-    kept.
+    """Return the ids of the sessions that are pruned together with the session `root`: its conversation and its
+    subagents. Return None if the conversation is kept.
 
-    A subagent that was used recently, or that is kept for another reason, is left out.
+    A subagent that was used recently, or that is kept for another reason, is left out. `linked` contains the
+    roots of the conversations that are bound to a Telegram topic.
     """
 
     def can_go(family_root: str) -> bool:
@@ -365,7 +371,8 @@ def _end_sessions(writer: Writer, ids: list[str], at: float, reason: str) -> int
 
 
 def make_batches(sizes: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
-    """Group conversations so that each group fits into one short transaction."""
+    """Group conversations into batches, each small enough for one short transaction. `sizes` contains pairs
+    (conversation, number of its messages). Yield the conversations of each batch."""
     batch: list[T] = []
     messages = 0
     for root, size in sizes:

@@ -74,8 +74,9 @@ class Maintenance:
         return result
 
     def _claim_run(self, interval: float) -> bool:
-        """Return whether this process should run the maintenance now. The check and the record of the run are
-        one transaction, so that only one process runs the maintenance."""
+        """Return whether this process should do the maintenance now. This is so if the last maintenance began
+        at least `interval` seconds ago. The current time is then recorded in the same transaction as the check,
+        so that only one process does the maintenance."""
         stamps: list[str] = []
 
         def work(writer: Writer) -> bool:
@@ -95,7 +96,8 @@ class Maintenance:
 
 
 def _parse_time(text: str | None) -> float:
-    """Parse a stored time. Return minus infinity if it is missing or invalid."""
+    """Convert the stored time of the last maintenance to a number. Return minus infinity if it is missing or
+    invalid."""
     try:
         return float(text) if text is not None else float("-inf")
     except ValueError:

@@ -52,7 +52,7 @@ FORGET = "DELETE FROM state_meta WHERE key = ?"
 
 
 class Note(NamedTuple):
-    """The remaining work of a purge."""
+    """The remaining work of a purge, as stored in the transaction that deleted its sessions."""
 
     sessions: dict[str, Fingerprint]
     folder: Path
@@ -72,8 +72,8 @@ class Purge:
     # ---------------------------------------------------------------- before and during the deletion
 
     def scan_files(self, session_ids: Collection[str]) -> None:
-        """Search the home directory for texts of these sessions. Call this before the sessions are
-        deleted."""
+        """Find the saved conversations of these sessions, and the personal files in the home that contain words
+        of their messages. `write_note` stores the result. Call this before the sessions are deleted."""
         words = MessageWords()
         with self._engine.read() as reader:
             for session_id in session_ids:
@@ -83,8 +83,8 @@ class Purge:
         self._left = list(self._find_files_with(words)) if words else []
 
     def write_note(self, writer: Writer, session_ids: Collection[str]) -> None:
-        """Write the note about the remaining work. Call this in the transaction that deletes the sessions,
-        before the rows are deleted."""
+        """Store a note about the work that remains after these sessions are deleted. Call this in the
+        transaction that deletes the sessions, before their rows are deleted."""
         note = {
             "sessions": {
                 session_id: self._engine.fingerprint(writer, session_id).encode()
@@ -120,8 +120,8 @@ class Purge:
     # ---------------------------------------------------------------- after the deletion, repeated until done
 
     def finish(self, named: Collection[str] = ()) -> None:
-        """Do the work of all notes. Sessions in `named` that were deleted without a note are also removed from
-        the copies of the store.
+        """Do the remaining work of all stored notes, including those of earlier purges. Sessions in `named`
+        that were deleted without a note are also removed from the copies of the store.
 
         If some work cannot be done yet, raise StoreBusy after doing the rest. The notes are then kept.
         """
@@ -185,7 +185,8 @@ def _merge_sessions(notes: Iterable[Note]) -> dict[str, Fingerprint]:
 
 
 def _read_text(file: Path, sealed: FileReader) -> bytes:
-    """Return the content of a text file. Return b"" if it is binary, unreadable or too large to search."""
+    """Return the content of a personal file as bytes, for a search. Return b"" if the file is binary,
+    unreadable or too large to search."""
     try:
         if file.stat().st_size > MOST_READ_OF_ONE:
             return b""
@@ -196,12 +197,12 @@ def _read_text(file: Path, sealed: FileReader) -> bytes:
 
 
 class MessageWords:
-    """Recognises words of messages in files that people keep.
+    """Recognises texts of certain messages in personal files. The messages are about to be purged.
 
-    Two kinds of text identify a message in any file format: the longest run of words in it that are separated
-    by single spaces, and single words that mix letters and digits, such as keys and passwords. If a file
-    contains such a text, it is taken to contain the message. Shorter phrases occur in every conversation and
-    prove nothing.
+    Two kinds of text identify a message in any file format: the longest sequence of words in it that are
+    separated by single spaces, and single words that mix letters and digits, such as keys and passwords. If a
+    file contains such a text, it is taken to contain the message. Shorter phrases occur in every conversation
+    and prove nothing.
     """
 
     def __init__(self) -> None:
@@ -234,8 +235,8 @@ def _has_letters_and_digits(word: str) -> bool:
 
 
 def _decode_escapes(text: str) -> str:
-    r"""Replace each JSON escape by its character, or by a space. If `\n` stayed in the text, its `n` would be
-    joined to the next word."""
+    r"""Return `text` with each JSON escape `\uXXXX` replaced by its character, and each other escape by a
+    space. If `\n` stayed in the text, its `n` would be joined to the next word."""
     if "\\" not in text:
         return text
     return ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else " ", text)

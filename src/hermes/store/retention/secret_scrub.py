@@ -82,8 +82,9 @@ class _FileScrubber:
         self._note_left(file, "another program keeps writing to it")
 
     def _rewrite(self, file: Path) -> int | None:
-        """Remove the secret from a file. Return the number of occurrences, or None if the file was changed by
-        another program in the meantime."""
+        """Remove the secret from a file, and return how often it occurred. Return None, and change nothing, if
+        another program changed the file in the meantime. In a dry run, only count. The target of a link is not
+        changed."""
         before = _read_state(file)
         cleaned, count = self._secret.remove_from_bytes(file.read_bytes())
         if not count:
@@ -112,6 +113,7 @@ def _list_files(folder: Path, *, tidy: bool) -> Iterator[Path]:
 
 
 def _read_state(file: Path) -> tuple[int, int, int]:
-    """Return the inode, size and modification time. A write to the file changes at least one of them."""
+    """Return the inode, size and modification time of a file. If another program writes to the file, at least
+    one of them changes."""
     status = file.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns

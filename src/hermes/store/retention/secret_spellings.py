@@ -34,7 +34,7 @@ _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9][0-9.eE+-]*+', re.DOTAL
 
 
 class Spellings:
-    """Finds and removes a secret. The `repr` of this object does not contain the secret."""
+    """Finds and removes one secret in all its spellings. The `repr` of this object does not contain the secret."""
 
     def __init__(self, secret: object) -> None:
         self._secret = _check_secret(secret)
@@ -54,10 +54,10 @@ class Spellings:
         return "Spellings(…)"
 
     def remove_from_bytes(self, data: bytes) -> tuple[bytes, int]:
-        """Return the data without the secret, and the number of occurrences.
+        """Return (`data` without the secret, number of times that the secret occurred in it).
 
-        In binary data (a picture, a damaged database), the secret is overwritten with the same number of
-        bytes, so that all offsets stay the same.
+        In binary data (a picture, a damaged database), the secret is overwritten with the same number of bytes,
+        so that all offsets stay the same.
         """
         if not any(pattern.search(data) for pattern in self._in_bytes):
             return data, 0
@@ -69,8 +69,8 @@ class Spellings:
         return cleaned.encode(), count
 
     def mask_in_bytes(self, data: bytes) -> tuple[bytes, int]:
-        """Overwrite the secret wherever it is contiguous, without changing the length of the data. Return the
-        new data and the number of occurrences."""
+        """Overwrite the secret in `data` with asterisks of the same length, wherever all its bytes are
+        contiguous. Return (new data, number of times that the secret occurred)."""
         count = 0
         for pattern in self._in_bytes:
             data, replaced = pattern.subn(lambda match: b"*" * len(match[0]), data)
@@ -101,12 +101,13 @@ class Spellings:
         return any(pattern.search(text) for pattern in self._in_text)
 
     def clean_name(self, name: str) -> str:
-        """Return the name without the secret, for use in messages."""
+        """Return a file name, or another short text about a place, without the secret. The result can be shown
+        in a message."""
         return self.remove_from_text(name)[0]
 
     def _remove_from_json(self, document: str) -> tuple[str, int]:
-        """Remove the secret from valid JSON. Only the strings and numbers that contain the secret are
-        rewritten."""
+        """Remove the secret from a valid JSON document. Only the strings and numbers that contain the secret
+        are rewritten. Return (new document, number of times that the secret occurred)."""
         count = 0
 
         def clean_token(match: re.Match[str]) -> str:
@@ -132,7 +133,8 @@ class Spellings:
 
 
 def _check_secret(secret: object) -> str:
-    """Check and normalise the secret. Error messages do not contain the secret."""
+    """Return the secret in normal form, with LF line ends and without blanks around it. Raise an error if it is
+    not text, or if removing it could change other text. The error message does not contain the secret."""
     if not isinstance(secret, str):
         raise errors.make_error(errors.InvalidArgument, f"a secret must be text, got {type(secret).__name__}")
     text = replace_surrogates(secret).replace("\r\n", "\n").strip()
@@ -154,10 +156,11 @@ def _check_secret(secret: object) -> str:
 
 
 def _build_pattern(secret: str) -> str:
-    """Build a pattern with alternatives for each character. Matching takes linear time.
+    """Return a regular expression that matches all spellings of the secret except its Base64. Each character of
+    the secret becomes a group of alternatives. Matching takes linear time.
 
-    A run of backslashes is matched possessively, and only from its start, so that each run is tried only
-    once.
+    In the searched text, a sequence of backslashes is matched as a whole, and only from its start, so that each
+    sequence is tried only once.
     """
     parts: list[str] = []
     backslashes = 0
@@ -173,10 +176,11 @@ def _build_pattern(secret: str) -> str:
 
 
 def _build_char_pattern(char: str, *, after: int, first: bool) -> str:
-    """Build the pattern of the character `char`. In the secret, it comes directly after `after` backslashes.
+    """Return a regular expression for all spellings of `char`, one character of the secret. `after` is the
+    number of backslashes directly before this character in the secret. `first` is true if only backslashes come
+    before it.
 
-    The text may contain more backslashes than the secret, because each escaping doubles them. `first` is true
-    for the first character of the secret.
+    The searched text may contain more backslashes than the secret, because each escaping doubles them.
     """
     units = [int.from_bytes(pair) for pair in _split_pairs(char.encode("utf-16-be"))]
     escaped = r"\\++".join(f"u{_build_hex_pattern(f'{unit:04x}')}" for unit in units)
@@ -201,12 +205,12 @@ def _split_pairs(data: bytes) -> list[bytes]:
 
 
 def _build_hex_pattern(digits: str) -> str:
-    """Build a pattern for hexadecimal digits in either case."""
+    """Return a regular expression that matches these hexadecimal digits in upper and lower case."""
     return "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in digits)
 
 
 def _build_base64_pattern(secret: str) -> str:
-    """Build a pattern for the Base64 of the secret as a separate word."""
+    """Return a regular expression that matches the Base64 of the whole secret as a separate word."""
     forms = {encode(secret.encode()).decode().rstrip("=") for encode in (b64encode, urlsafe_b64encode)}
     inside = "[A-Za-z0-9+/_-]"
     alone = (
@@ -226,7 +230,7 @@ def _is_json(text: str) -> bool:
 
 
 def _escape_all(value: str) -> str:
-    """Encode a JSON string. Every character except ASCII letters and digits is escaped."""
+    """Return `value` as a JSON string in which every character except ASCII letters and digits is escaped."""
     units = _split_pairs(value.encode("utf-16-be", "surrogatepass"))
     chars = [(int.from_bytes(unit), unit.decode("utf-16-be", "replace")) for unit in units]
     return (

@@ -20,13 +20,14 @@ EDITS = "edits"
 
 
 def locate_edits(folder: Path, conversation: str) -> Path:
-    """Return the folder for the edits of a conversation. Its name is a hash, because ids are never used as paths."""
+    """Return the folder with the old contents of the files that an agent edited in a conversation. It is below
+    `folder`. Its name is a hash of the conversation's id, because ids are never used as paths."""
     return folder / EDITS / sha256(conversation.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def remove_files(engine: Access, folder: Path, session_ids: Collection[str]) -> None:
-    """Remove the transcripts, request dumps and edits of deleted sessions. An id is never used as a path or a
-    pattern."""
+    """Remove the transcripts, the request dumps and the old contents of edited files that belong to deleted
+    sessions. A session id is never used as a path or as a pattern."""
     if not session_ids:
         return
     for session_id in session_ids:
@@ -42,7 +43,8 @@ def remove_files(engine: Access, folder: Path, session_ids: Collection[str]) -> 
 
 
 def _is_of_other_session(engine: Access, name: str) -> bool:
-    """Return whether the file `name` belongs to another session that exists.
+    """Return whether the file `name`, which could belong to a deleted session, is the file of another session
+    that exists.
 
     For example, `session_a.json` can be the file of the session `a` or of the session `session_a`.
     """
@@ -60,7 +62,7 @@ def remove_saved(folder: Path, names: Iterable[str]) -> None:
 
 
 def find_saved(folder: Path, session_ids: Collection[str]) -> list[str]:
-    """Return the file names of the saved conversations whose session id is one of `session_ids`.
+    """Return the file names of the conversations saved below `folder` whose session id is one of `session_ids`.
 
     Other files are left out, even if they contain the same words, because the words can come from another
     conversation.
@@ -82,8 +84,9 @@ def _read_session_id(file: Path) -> str | None:
 
 
 def _is_dump_of(engine: Access, name: str, session_ids: Collection[str]) -> bool:
-    """Return whether the request dump `name` belongs to one of the deleted `session_ids`. If the name matches
-    several known ids, the file belongs to the longest of them."""
+    """Return whether the request dump with the file name `name` belongs to one of the deleted sessions
+    `session_ids`. If the name begins with the ids of several sessions, deleted or existing, the dump belongs to
+    the session with the longest id."""
     rest = name.removeprefix("request_dump_")
     while "_" in rest:
         rest = rest.rpartition("_")[0]

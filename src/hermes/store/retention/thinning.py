@@ -60,7 +60,7 @@ class _Cut(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """The parameters of one thinning run."""
+    """The parameters of one call of `thin`."""
 
     cutoff: float
     larger_than: int
@@ -85,7 +85,8 @@ class Thinner:
         spare_running: bool = False,
     ) -> Thinned:
         """Shorten tool output of more than `larger_than` bytes in conversations that were not used for
-        `older_than_days`. With `dry_run`, change nothing and return the expected result.
+        `older_than_days`. Return the numbers of shortened messages, removed bytes and changed sessions. With
+        `dry_run`, change nothing and return the numbers that are expected.
 
         With `spare_running`, skip conversations with an open terminal session whose process may be running.
         """
@@ -145,7 +146,9 @@ class Thinner:
 
 
 def _find_large(reader: Reader, root: str, run: _Run) -> list[tuple[int, int]]:
-    """Return (id, size) of the messages of a conversation that can be shortened now."""
+    """Return (message id, size in bytes) of the tool outputs that can be shortened now, in the conversation
+    whose first session is `root`. The list is empty if the conversation was used recently or must not be
+    changed."""
     unused = reader.value(IS_UNUSED, root, run.cutoff) and not reader.value(KEPT, root)
     if not unused or reader.value(LEASED, root, run.now):
         return []
@@ -163,7 +166,7 @@ def _find_cuts(reader: Reader, batch: Batch, run: _Run) -> Iterator[_Cut]:
 
 
 def _make_cut(reader: Reader, message_id: int, octets: int, run: _Run) -> _Cut | None:
-    """Return the shortened message. None if the message would not become smaller."""
+    """Return the shortened form of a tool output of `octets` bytes. None if it would not become smaller."""
     row = reader.row(BODY, message_id)
     assert row is not None
     session_id, content, kind = row

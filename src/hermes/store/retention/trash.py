@@ -161,10 +161,10 @@ def restore_group(writer: Writer, session_id: str) -> list[str]:
 
 
 def restore_session(writer: Writer, session_id: str) -> bool:
-    """Take a session out of the trash. Restore its title and attach its continuations again. Return False if
-    the session was not in the trash.
+    """Take one session out of the trash. Give it its former title, and attach the continuations that were
+    detached from it. Return False if the session was not in the trash.
 
-    The caller must refresh the derived columns.
+    The caller must refresh the derived columns of the session.
     """
     if not writer.run(TAKE_OUT, session_id):
         return False
@@ -206,8 +206,9 @@ def _list_group(reader: Reader, at: float) -> list[str]:
 
 
 def _select_still_trashed(thrown: list[tuple[float, list[str]]]) -> Units:
-    """Return a function for `remove_units`. Inside the deleting transaction, the function selects the
-    sessions of `thrown` that are still in the trash."""
+    """Return a function that `remove_units` calls inside the transaction that deletes sessions. `thrown`
+    contains pairs (time at which sessions were trashed, their ids). For each pair, the function yields the ids
+    of the sessions that are still in the trash since that time."""
 
     def units(writer: Writer) -> Iterator[list[str]]:
         for at, members in thrown:
@@ -217,8 +218,8 @@ def _select_still_trashed(thrown: list[tuple[float, list[str]]]) -> Units:
 
 
 def _make_row(group: list[Row], trash_days: float) -> dict[str, Any]:
-    """Return one row for a trashed group: its first session, its newest title and its total number of
-    messages."""
+    """Return a row for the list of the trash. `group` contains the rows of sessions that were trashed together.
+    The result has the id of the first session, the newest title and the total number of messages."""
     members = {row[0] for row in group}
     heads = [row for row in group if row[8] not in members]
     first = heads[0] if heads else group[0]

@@ -85,7 +85,8 @@ def find_plain_files(
 
 
 def _find_kind(root: Path, store: Path, file: Path, is_plain_database: Is) -> str | None:
-    """Return the key in `KINDS` for a file. None if the file is encrypted or empty."""
+    """Return the kind of a readable file in a home, as a key of `KINDS`. None if the file is encrypted or
+    empty, or is not reported for another reason."""
     parts = file.relative_to(root).parts
     first = parts[0]
     if first.startswith(store.name):
@@ -156,7 +157,8 @@ def remove_mirrors(
 
 
 def remove_and_wipe(file: Path) -> None:
-    """Remove a file and overwrite its content with zeros."""
+    """Remove a file, and overwrite its content on the disk with zeros. If the file has another hard link, the
+    content is kept."""
     with file.open("r+b", buffering=0) as opened:
         file.unlink()
         wipe(opened.fileno())

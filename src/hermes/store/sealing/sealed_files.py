@@ -62,7 +62,7 @@ class Header(NamedTuple):
 
 
 class Sealing(NamedTuple):
-    """The result of sealing one file."""
+    """What `seal_in_place` did with one file."""
 
     changed: bool
     """False if the file was already sealed."""
@@ -77,8 +77,8 @@ class SealedFiles:
         self.root, self._keys = root, keys
 
     def find_name(self, file: Path) -> str | None:
-        """Return the name under which a file is sealed, or None if the file is outside the home. Files
-        outside the home are never sealed."""
+        """Return the path of a file below the home, which is written into the header of the sealed file. None
+        if the file is outside the home. Such files are never sealed."""
         try:
             return file.absolute().relative_to(self.root.absolute()).as_posix()
         except ValueError:
@@ -109,7 +109,7 @@ class SealedFiles:
         return _open_content(data, header, key, file)[:most]
 
     def size(self, file: Path) -> int:
-        """Return the number of bytes that `read` returns. The file must not be a log."""
+        """Return the number of bytes that `read` returns for a file. The file must not be a sealed log."""
         with file.open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size
             start = opened.read(LONGEST_HEADER)
@@ -145,8 +145,8 @@ class SealedFiles:
             _append_data(file, _seal_line(key, data[: header.length], content), whole_lines=True)
 
     def _seal_log(self, key: bytes, file: Path) -> bytes:
-        """Return the content of a plain log in the sealed format. The existing content becomes the first
-        entry."""
+        """Return the content of a plain log in the sealed format. All text that the log contains so far becomes
+        its first entry. The file is not changed."""
         head = _make_head(key, self.find_name(file) or file.name, "log")
         content = file.read_bytes()
         return head + (_seal_line(key, head, content) if content else b"")
@@ -225,7 +225,8 @@ def require_cipher() -> None:
 
 
 def key_id(key: bytes) -> str:
-    """Return the id of a key. The id reveals nothing about the key."""
+    """Return an id for an encryption key. The id shows which key a file was sealed with, but reveals nothing
+    about the key."""
     return _derive_key(key, "key id", KEY_ID_BYTES).hex()
 
 
@@ -235,7 +236,8 @@ def _make_head(key: bytes, name: str, form: Form, nonce: bytes = b"") -> bytes:
 
 
 def _parse_header(data: bytes, file: Path) -> Header:
-    """Parse the header of a sealed file."""
+    """Parse the header at the beginning of a sealed file. `data` is the content of the file. Raise `SealBroken`
+    if the header is damaged."""
     end = data.find(b"\n", len(MARK), LONGEST_HEADER) + 1
     try:
         fields = json.loads(data[len(MARK) : end])
@@ -267,7 +269,8 @@ def _seal_line(key: bytes, head: bytes, content: bytes) -> bytes:
 
 
 def _open_log(data: bytes, header: Header, key: bytes) -> tuple[list[bytes], int]:
-    """Return the entries of a log and the number of invalid lines."""
+    """Decrypt a sealed log. Return (its entries, number of lines that cannot be decrypted). `data` is the
+    content of the file."""
     from cryptography.exceptions import InvalidTag
 
     cipher, entries, broken = _make_cipher(key, "log"), [], 0
@@ -311,8 +314,8 @@ def _read_beginning(file: Path) -> bytes:
 
 
 def _append_data(file: Path, data: bytes, *, whole_lines: bool = False) -> None:
-    """Append to a file, completely or not at all. With `whole_lines`, begin on a new line if the last line is
-    incomplete."""
+    """Append `data` to a file, completely or not at all. With `whole_lines`, and if the last line of the file
+    has no line end, begin with a line end."""
     descriptor = home.open_private_file(file, os.O_RDWR | os.O_APPEND)
     with os.fdopen(descriptor, "a+b", buffering=0) as opened:
         end = opened.seek(0, os.SEEK_END)
@@ -329,8 +332,9 @@ def _append_data(file: Path, data: bytes, *, whole_lines: bool = False) -> None:
 
 
 def _replace_and_wipe(file: Path, data: bytes) -> str | None:
-    """Replace the content of a file, and overwrite the old content with zeros. If the old file has another
-    hard link, do not overwrite it and return a note for the person. Otherwise return None."""
+    """Replace the content of a file by `data`, and overwrite its old content on the disk with zeros. If the old
+    file has another hard link, do not overwrite the old content, and return a remark about this for the person.
+    Otherwise return None."""
     home.tighten(str(file), home.PRIVATE_FILE)
     with file.open("r+b", buffering=0) as old:
         replace_file(file, data)

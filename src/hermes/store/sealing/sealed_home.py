@@ -58,7 +58,8 @@ def open_files(sealed: SealedFiles) -> Changed:
 
 
 def find_broken_files(sealed: SealedFiles) -> list[str]:
-    """Return the problems of sealed files, one line each. Changes nothing."""
+    """Return one line of text for each sealed file of the home that is damaged or cannot be read. Nothing is
+    changed."""
     wrong = []
     for file in _list_entries(sealed.root, link=False):
         try:
@@ -71,7 +72,8 @@ def find_broken_files(sealed: SealedFiles) -> list[str]:
 
 
 def find_links(root: Path) -> list[Path]:
-    """Return the symbolic links in folders that are sealed. The targets of links are read, but not sealed."""
+    """Return the symbolic links in those folders of the home whose files are sealed. The target of such a link
+    is read, but not sealed."""
     return _list_entries(root, link=True)
 
 
@@ -107,8 +109,8 @@ def _change_file(file: Path, root: Path, act: Act, failed: str, changed: list[Pa
 
 
 def _list_entries(root: Path, *, link: bool) -> list[Path]:
-    """Return the files in folders that are sealed or, with `link`, the symbolic links in these folders.
-    Entries that need the same lock are adjacent."""
+    """Return the files in those folders of the home whose files are sealed. With `link`, return the symbolic
+    links in these folders instead. Paths that need the same lock are adjacent."""
     places = [root / name for name in (HISTORY, *SEALED_FOLDERS)]
     paths = [place for place in places if place.is_symlink() or place.is_file()]
     for place in places:

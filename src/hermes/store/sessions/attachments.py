@@ -1,10 +1,10 @@
-"""Attachments in structured content: extraction to blobs and restoration.
+"""Attachments in the structured content of a message: their extraction to blobs, and their restoration.
 
-A string is an attachment only if it is base64 at one of the known places (see `is_file_place`) and if
-encoding its bytes again gives the same text. Everything else stays in the content. Extraction replaces an
-attachment by a reference that contains its hash, and sets the `content_kind` of the row to "blobs". A
-caller's own string that starts like a reference is escaped with a second colon, so it is restored unchanged.
-This module does not access the store.
+A string in the content is an attachment only if it is base64 at one of the known places (see `is_file_place`)
+and if encoding its bytes again gives the same text. Everything else stays in the content. Extraction replaces
+an attachment by a reference that contains the hash of the attachment, and sets the `content_kind` of the
+message row to "blobs". A caller's own string that starts like a reference is escaped with a second colon, so
+that restoration returns it unchanged. This module does not access the store.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def encode(content: object) -> tuple[Any, str, Iterable[Attachment]]:
 
 
 def extract_attachments(content: object) -> tuple[Any, list[Attachment]]:
-    """Replace the attachments in content by references. Return (new content, distinct attachments)."""
+    """Return (a copy of `content` with a reference in place of each attachment, the distinct attachments).
+    `content` is the content of a message and is not changed."""
     taken: dict[bytes, Attachment] = {}
     whole: list[Any] = [content]
     # Containers are copied before they are changed: the caller's content must not change. The loop replaces
@@ -69,11 +70,11 @@ def extract_attachments(content: object) -> tuple[Any, list[Attachment]]:
 
 
 def restore_attachments(content: Any, load: Callable[[bytes], bytes | None], *, foreign: bool = False) -> Any:
-    """Replace the references in decoded content by their attachments, in place, and return the content.
-    `load` returns the bytes for a hash.
+    """Replace the references in the decoded content of a message by the attachments that they refer to. Change
+    the content in place, and return it. `load` returns the bytes of the attachment with a given hash.
 
-    A missing attachment becomes a note. In `foreign` content, which another program stored, a reference to an
-    unknown hash stays as it is.
+    A reference to a missing attachment is replaced by a text that says so (see `format_missing`). In `foreign`
+    content, which another program stored, a reference to an unknown hash stays as it is.
     """
     whole = [content]
     stack: list[Any] = [whole]
@@ -89,19 +90,26 @@ def restore_attachments(content: Any, load: Callable[[bytes], bytes | None], *, 
 
 
 def has_references(stored: object, kind: str | None) -> bool:
-    """Return whether a row can contain references. This is so if its kind is "blobs", or if another program
-    copied such a row without its kind."""
+    """Return whether the content of a message row can contain references to attachments. `stored` is the value
+    of the column `content`, and `kind` that of `content_kind`.
+
+    This is so if `kind` is "blobs". It is also so if `kind` is None and the content contains the text of a
+    reference, because another program can copy such a row without its kind.
+    """
     return kind == KIND or (kind is None and isinstance(stored, str) and MENTION in stored)
 
 
 def find_hashes(stored: object) -> list[bytes]:
-    """Return the hashes of the references in stored content."""
+    """Return the hashes of the attachments to which the content of a message row refers. `stored` is the value
+    of the column `content`."""
     parts = stored.split(MENTION)[1:] if isinstance(stored, str) else []
     return [hash_ for part in parts if (hash_ := _parse_hash(part)) is not None]
 
 
 def make_comparable(stored: Any, kind: str | None) -> str:
-    """Return a text that is equal for equal content, whether or not its attachments were extracted."""
+    """Return a text by which the contents of two message rows can be compared. It is equal for equal contents,
+    even if the attachments of only one of them were extracted to blobs. `stored` and `kind` are the columns
+    `content` and `content_kind`."""
     value = decode_column(stored, kind)
     inside = isinstance(value, list | dict) and (len(stored) > THRESHOLD or MENTION in stored)
     return repr(extract_attachments(value)[0] if inside and not has_references(stored, kind) else value)
@@ -114,12 +122,18 @@ def compute_hash(data: bytes) -> bytes:
 
 
 def format_missing(hash_: bytes) -> str:
-    """Return the note that replaces a lost attachment."""
+    """Return the text that a reader of a message sees in place of a lost attachment. `hash_` is the hash of the
+    attachment."""
     return f"[attachment {hash_.hex()[:12]} is missing]"
 
 
 def _parse_attachment(text: str, holder: Any, is_place: bool) -> tuple[str, Attachment] | None:
-    """Return (text before the payload, attachment), or None if the text is not an attachment."""
+    """Return (beginning of `text` before its base64, attachment), or None if `text` is not an attachment. The
+    beginning is that of a data URL, or empty.
+
+    `text` is a string in the content of a message, and `holder` is the object that contains it. `is_place` is
+    true if providers put files at this place of the content.
+    """
     from binascii import a2b_base64, b2a_base64
 
     head = get_data_url_head(text)

@@ -89,7 +89,8 @@ class Blobs:
 
 
 def decode(reader: Reader, stored: Any, kind: str | None) -> Any:
-    """Decode stored content with its attachments. A lost attachment is replaced by a note."""
+    """Decode the stored content of a message, including its attachments. A lost attachment is replaced by a
+    text that says so."""
     value = content.decode(stored, kind)
     if not has_references(stored, kind):
         return value
@@ -105,7 +106,8 @@ def attach_blobs(writer: Writer, message_id: int, attachments: Iterable[Attachme
 
 
 def detach_blobs(writer: Writer, message_id: int) -> None:
-    """Delete the references of a message whose content changes. Call `drop_unused` afterwards."""
+    """Delete the references from a message to its blobs, because the content of the message changes. The caller
+    then calls `drop_unused` with the hashes of these blobs."""
     writer.run(DETACH, message_id)
 
 
@@ -145,7 +147,8 @@ def _add_references(writer: Writer, rows: Iterable[tuple[Any, ...]]) -> None:
 
 
 def collect_batch(writer: Writer) -> Collected:
-    """Delete blobs without a reference, up to `AT_ONCE`, in the caller's transaction."""
+    """Delete the references of deleted messages, and up to `AT_ONCE` blobs that no message refers to, in the
+    caller's transaction. Return the number and the size of the deleted blobs."""
     from hermes.store.values import Collected
 
     adopt_references(writer)
@@ -158,7 +161,8 @@ def collect_batch(writer: Writer) -> Collected:
 
 
 def find_damage(reader: Reader) -> list[str]:
-    """Return a description of each missing or damaged attachment."""
+    """Return one line of text for each attachment that is missing although a message refers to it, and for each
+    blob whose bytes do not match its hash."""
     problems = [
         f"attachment {_format_hash(hash_)} of message {message_id} is missing"
         for message_id, hash_ in reader.rows(MISSING, MOST_TOLD)
@@ -172,8 +176,8 @@ def find_damage(reader: Reader) -> list[str]:
 
 
 def find_drift(reader: Reader) -> list[str]:
-    """Return a description of the blobs and references that `collect` would remove. Empty if there are
-    none."""
+    """Return one line of text with the number of blobs that `collect` would remove, and one with the number of
+    references. A number of zero has no line, so the list is empty if `collect` would remove nothing."""
     problems = []
     if loose := reader.value(COUNT_LOOSE):
         problems.append(f"{format_count(loose, 'attachment')} of deleted messages")
@@ -183,7 +187,8 @@ def find_drift(reader: Reader) -> list[str]:
 
 
 def _format_hash(hash_: object) -> str:
-    """Return the first digits of a hash. In a damaged database, the value can have any type."""
+    """Return the first 12 hexadecimal digits of the hash of a blob, for a message to a person. A damaged
+    database can contain a value of any type in place of a hash; then return the beginning of its `repr`."""
     return hash_.hex()[:12] if isinstance(hash_, bytes) else repr(hash_)[:12]
 
 

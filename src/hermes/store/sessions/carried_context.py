@@ -87,11 +87,11 @@ def carry_messages(writer: Writer, session_id: str, ids: Sequence[int]) -> None:
 def set_aside_messages(
     writer: Writer, session_id: str, ids: Sequence[int], rewound_at: float | None = None
 ) -> None:
-    """Set aside the messages `ids`, which a rewind takes out of the carried context. `rewound_at` is the time
-    of the rewind, if it is known.
+    """Store the messages `ids` as ranges that are set aside, because a rewind takes them out of the carried
+    context of a session. `rewound_at` is the time of the rewind, or None if it is unknown.
 
-    Each later rewind takes out messages that come earlier in the context, and their ranges get lower
-    positions. The order of positions is therefore the order of the context.
+    Each later rewind takes out messages that come earlier in the context, and their ranges get lower positions.
+    The order of positions is therefore the order of the context.
     """
     runs = make_ranges(ids)
     highest = 0 if rewound_at is None else encode_rewind_time(rewound_at)
@@ -101,7 +101,8 @@ def set_aside_messages(
 
 
 def encode_rewind_time(rewound_at: float) -> int:
-    """Return the position that encodes the time of a rewind."""
+    """Return the position of a range that a rewind sets aside. It encodes the time of the rewind: microseconds,
+    negated."""
     return -round(rewound_at * 1_000_000)
 
 
@@ -110,13 +111,14 @@ def _decode_rewind_time(position: int) -> float | None:
 
 
 def list_rewind_times(reader: Reader, session_id: str) -> list[float | None]:
-    """Return the time at which each range was set aside, latest first. An unknown time is None."""
+    """Return, for each range of carried messages that a rewind of the session has set aside, the time of that
+    rewind. The latest comes first. An unknown time is None."""
     return [_decode_rewind_time(position) for position, _first, _last in reader.rows(REWOUND, session_id)]
 
 
 def restore_set_aside_since(writer: Writer, session_id: str, rewound_at: float) -> list[int]:
-    """Delete the ranges that were set aside at or after `rewound_at`, or at an unknown time. Return their
-    message ids; the caller carries them again."""
+    """Delete the ranges of a session that a rewind set aside at `rewound_at`, later, or at an unknown time.
+    Return the ids of the messages in these ranges, which the caller adds to the carried context again."""
     back: list[int] = []
     rows = writer.rows(SET_ASIDE_SINCE, session_id, encode_rewind_time(rewound_at), UNTIMED)
     for position, first, last in rows:
@@ -126,8 +128,8 @@ def restore_set_aside_since(writer: Writer, session_id: str, rewound_at: float) 
 
 
 def restore_set_aside(writer: Writer, session_id: str, since_id: int) -> list[int]:
-    """Remove message ids of `since_id` or higher from the set-aside ranges. Return these ids; the caller
-    carries them again."""
+    """Remove all message ids of `since_id` or higher from the ranges of a session that rewinds have set aside.
+    Return these ids, which the caller adds to the carried context again."""
     back: list[int] = []
     for position, first, last in writer.rows(REWOUND, session_id):
         if last >= since_id:

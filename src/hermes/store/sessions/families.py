@@ -307,7 +307,8 @@ def _choose_prompt(child: Child, relation: str, above: dict[str, Any]) -> str | 
 
 
 def _make_place(child: Child, relation: str, above: dict[str, Any], parent: str) -> tuple[Any, ...]:
-    """Return (kind, root_id, listed, conversation_active, pinned_at, archived) of a child."""
+    """Return the values of the columns (kind, root_id, listed, conversation_active, pinned_at, archived) for a
+    new child session. `parent` is the id of its parent, and `above` is the row of the parent."""
     if relation == "compression":
         return above["kind"], above["root_id"] or parent, 0, None, above["pinned_at"], above["archived"]
     kind = classify_session(above["source"], child=relation == "delegate")

@@ -34,7 +34,7 @@ CHILDREN = " ".join((MEMBER, "WHERE parent_session_id = ? AND trashed_at IS NULL
 
 
 class Relative(NamedTuple):
-    """A session in its family tree."""
+    """One session of a family tree, with its children and some columns of its row."""
 
     children: list[Relative]
     id: str
@@ -52,7 +52,8 @@ class Relative(NamedTuple):
     preview: str | None
 
     def walk(self) -> Iterator[tuple[int, Relative]]:
-        """Yield (depth, session) for this session and its descendants, parents first.
+        """Yield (depth, session) for this session and all its descendants. A session comes before its children.
+        The depth of this session is 0.
 
         The walk is iterative, because chains can be deeper than the stack allows.
         """
@@ -86,7 +87,8 @@ def is_ancestor(reader: Reader, candidate: str, session_id: str) -> bool:
 
 
 def list_with_subagents(reader: Reader, session_id: str) -> list[str]:
-    """Return every session of the conversation and of its subagents. Branches are separate conversations."""
+    """Return the ids of all sessions of a conversation and of its subagents. Branches are left out, because
+    they are separate conversations."""
     first = reader.value(ROOT, session_id)
     waiting, seen, found = [] if first is None else [first], {first}, dict[str, None]()
     while waiting:
@@ -118,8 +120,9 @@ class Lineage:
             return None if ancestor is None else str(ancestor)
 
     def find_resume_target(self, session_id: str) -> str:
-        """Return the session to resume. This is the session itself if it has messages, or else its first
-        descendant that has some."""
+        """Return the id of the session to resume when a person names `session_id`. If that session has
+        messages, return its id. Otherwise follow its newest child, the newest child of that child, and so on,
+        and return the first of them that has messages. If none has any, return `session_id`."""
         if not session_id:
             return session_id
         with self._engine.read(settled=True) as reader:

@@ -48,7 +48,8 @@ LAST_ACTIVE = "ORDER BY last_active DESC NULLS LAST, started_at DESC, id DESC LI
 
 
 def _make_statements(where: LiteralString, order: LiteralString) -> tuple[LiteralString, LiteralString]:
-    """Return two statements for a list: one for all sources, and one that excludes some sources."""
+    """Return two SELECT statements for a list of sessions with these WHERE and ORDER BY clauses. The first one
+    covers all sources. The second one leaves out the sources in its parameter."""
     return " ".join((ROWS, where, order)), " ".join((ROWS, where, BUT, order))
 
 
@@ -240,7 +241,8 @@ class Listing:
 
 
 def _make_conversations(reader: Reader, rows: list[Row]) -> list[dict[str, Any]]:
-    """Return rows of conversations with their tags. Messages and tool calls are counted in all segments."""
+    """Return the conversations in `rows`, each as a dict with its tags. The counts of messages and tool calls
+    in a dict cover all segments of the conversation."""
     from hermes.store.sessions.labels import TAGS_OF
 
     conversations = _project_tips(reader, rows)
@@ -277,8 +279,8 @@ def _find_hidden_kinds(filters: ConversationFilter, include_hidden: bool) -> tup
 
 
 def _bind_kind_filters(filters: ConversationFilter) -> tuple[object, ...]:
-    """Return the parameters of `KIND_FILTERS`. Each value is repeated, because the statement uses it
-    twice."""
+    """Return the parameters of the SQL condition `KIND_FILTERS`. Each value of a filter occurs twice in the
+    result, because the condition uses it twice."""
     each = (
         None if filters.sources is None else join_names(_check_sources("sources", filters.sources)),
         join_names(_check_sources("exclude_sources", filters.exclude_sources))
@@ -291,7 +293,7 @@ def _bind_kind_filters(filters: ConversationFilter) -> tuple[object, ...]:
 
 
 def _bind_other_filters(filters: ConversationFilter) -> tuple[object, ...]:
-    """Return the parameters of `OTHER_FILTERS` in the order of the statement."""
+    """Return the parameters of the SQL condition `OTHER_FILTERS`, in the order in which it uses them."""
     tag = filters.tag
     if tag is not None:
         from hermes.store.sessions.labels import clean_tag
@@ -343,7 +345,8 @@ def project_tip(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _project_tips(reader: Reader, rows: list[Row]) -> list[dict[str, Any]]:
-    """Return the rows as dicts. A conversation that was continued gets the values of its live session."""
+    """Return the session rows of a list as dicts. A conversation that was continued gets the values of its live
+    session. Each dict also has the numbers of messages and tool calls in all segments of the conversation."""
     projected = _make_rows(rows)
     for at, row in enumerate(rows):
         if row[-1]:
@@ -355,5 +358,6 @@ def _project_tips(reader: Reader, rows: list[Row]) -> list[dict[str, Any]]:
 
 
 def _make_rows(rows: list[Row]) -> list[dict[str, Any]]:
-    """Return the rows as dicts of `COLUMNS`, without the internal last column."""
+    """Return the session rows of a list as dicts with the keys `COLUMNS`. The last value of each row is
+    internal and is left out."""
     return list(map(dict, map(zip, repeat(COLUMNS), rows)))

@@ -151,7 +151,7 @@ class NewMessage(NamedTuple):
 
 
 def check_column_names(names: Iterable[str]) -> None:
-    """Raise TypeError if one of the names is not a column that callers can set."""
+    """Raise TypeError unless each name is a column of `messages` that a caller of `append_message` can set."""
     for name in names:
         if name not in WRITER_NAMES:
             raise TypeError(f"append_message() got an unexpected keyword argument {name!r}")
@@ -310,10 +310,12 @@ class Messages:
 
 
 def _replace_partial(writer: Writer, message_id: int, row: Sequence[object], calls: int) -> bool:
-    """Overwrite the row of a partial answer with a message. Return False if the row was deleted.
+    """Overwrite the partial answer with the id `message_id` by a whole message. `row` contains the values of
+    that message, and `calls` is the number of its tool calls. Return False if the session has no message with
+    this id, because it was deleted.
 
-    If the row is no longer marked as partial, it stays unchanged: an earlier attempt has already written this
-    message to it.
+    If the stored message is no longer marked as partial, it stays unchanged: an earlier attempt has already
+    written the whole message.
     """
     session_id, _role, content, kind, at, _uid, *columns = row
     found = writer.row(FINISH_REASON, message_id, session_id)
@@ -334,7 +336,8 @@ def _encode_columns(columns: Mapping[str, Any]) -> Sequence[object]:
 
 
 def _read_live(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
-    """Return the carried messages, then the session's own messages, without duplicates.
+    """Return the rows of a session's live context: the carried messages, then the session's own. A message that
+    is both occurs only once.
 
     Messages with a role in `KEPT_FROM_MODELS` are left out.
     """
@@ -349,8 +352,9 @@ def _read_rows(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
 
 
 def confirm_empty(reader: Reader, session_id: str) -> list[Any]:
-    """Return an empty list. Raise `Unreachable` if the session does have messages, but a damaged SQL index
-    does not find them."""
+    """Return an empty list, as the result of a caller that has found no messages in a session. Raise
+    `Unreachable` if the table does contain messages of the session. Its SQL index is then damaged, because the
+    caller did not find them through it."""
     if reader.value(UNREACHED, session_id):
         raise Unreachable(
             f"the index of the messages table does not find the messages of session {session_id}"
@@ -364,16 +368,17 @@ def insert_text(writer: Writer, session_id: str, role: str, text: str, at: float
 
 
 def check_fence(reader: Reader, session_id: str, epoch: int | None) -> None:
-    """Raise an error if the session does not exist, or if `epoch` is given and the caller has lost the
-    lease."""
+    """Raise an error if the session does not exist, or if `epoch` is not the current epoch of its conversation.
+    In the second case another process has taken over the lease of the caller. If `epoch` is None, the lease is
+    not checked."""
     fence = reader.row(FENCE, session_id)
     if fence is None or (epoch is not None and fence[0] != epoch):
         raise explain_refusal(reader, session_id)
 
 
 def explain_refusal(reader: Reader, session_id: str) -> errors.HermesError:
-    """Return the error for a refused write: the session does not exist, or another process has taken over its
-    lease."""
+    """Return the error to raise for a write that was refused. It says that the session does not exist or, if
+    the session exists, that another process has taken over the lease of its conversation."""
     if reader.row(FENCE, session_id) is not None:
         return errors.LeaseLost(
             f"another process has taken over the conversation of session {session_id!r}; nothing was written"
@@ -388,7 +393,8 @@ def read_own_rows(reader: Reader, session_id: str) -> list[dict[str, Any]]:
 
 
 def decode_row(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
-    """Decode a stored row in place: content and tool calls become values, the uid becomes text."""
+    """Decode a row of `messages` in place, and return it: the content and the tool calls become values, and the
+    uid becomes text."""
     row["content"] = blobs.decode(reader, row["content"], row.pop("content_kind"))
     if row["tool_calls"] is not None:
         row["tool_calls"] = from_json(row["tool_calls"], [])

@@ -78,8 +78,9 @@ class NameResolver:
         return ResolvedName(None, [])
 
     def _resolve_among(self, title: str, owners: Sequence[str]) -> ResolvedName:
-        """Return as candidates the sessions that `title` refers to, one for each of the `owners`. If the
-        title is also the prefix of exactly one id, return the session with that id instead."""
+        """Resolve a title that several owners use. The result has no session, but candidates: for each of the
+        `owners`, the session that `title` refers to. If `title` is also the prefix of exactly one session id,
+        the result is the session with that id."""
         meant = [Titles(self._engine).resolve(title, owner) for owner in owners]
         with self._engine.read() as reader:
             by_id = reader.dicts(BY_ID, make_prefix_pattern(title), 2)

@@ -33,8 +33,10 @@ class Redactions:
     def redact(
         self, session_id: str, platform_message_id: str, separator: str, lease_epoch: int | None = None
     ) -> list[str]:
-        """Remove a message from all sessions of the conversation and the chat to which `session_id` belongs.
-        Return the ids of the sessions that changed. The list is empty if the message is not stored."""
+        """Remove the message with the id `platform_message_id` of its platform, in all sessions of the
+        conversation and of the chat to which `session_id` belongs. Also remove its edited versions, whose ids
+        have `separator` and a suffix at the end. Return the ids of the sessions that changed. The list is empty
+        if the message is not stored."""
         message, epoch = require_text("platform_message_id", platform_message_id), lease_epoch
         check_optional_integer("lease_epoch", epoch)
         mark = require_text("separator", separator)
@@ -64,9 +66,12 @@ class Redactions:
 
 
 def _delete_last(writer: Writer, session_id: str, versions: Iterable[int]) -> set[int]:
-    """If one of the messages is the last message of a person in the session's context, delete it with
-    everything after it. Return the ids of the deleted messages. Messages that are stored in an earlier
-    session are not deleted, but they leave this context."""
+    """Delete a person's message with everything after it, if it is the last message of a person in the live
+    context of the session. `versions` are the ids of all stored versions of the message. Return the ids of the
+    deleted messages; the set is empty if another message is the last one.
+
+    Messages that are stored in an earlier session are not deleted, but this session no longer carries them.
+    """
     live = carried_context.list_live_ids(writer, session_id)
     prompts = (message_id for message_id in reversed(live) if writer.row(FROM_PERSON, message_id))
     last = next(prompts, None)

@@ -33,7 +33,8 @@ DELETE = "DELETE FROM messages WHERE id = ?"
 
 
 def encode_message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message as column values. It has no id yet."""
+    """Return a message that a caller passes as a dict of column values for `messages`. The dict has no id. It
+    also contains the attachments of the message and the number of its tool calls."""
     role = replace_surrogates(str(message.get("role") or "unknown"))
     content, kind, attached = attachments.encode(message.get("content"))
     at = message.get("timestamp")
@@ -108,9 +109,9 @@ def _is_different(had: list[Any], want: list[Any], old: int, new: int | None) ->
 
 
 def _pair_anew(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:
-    """Yield pairs as `_pair_rows` does, but without overwriting a row: from the first difference on, all rows
-    are deleted and all messages are new. Used if another session carries a row that would be overwritten or
-    deleted."""
+    """Pair stored rows with new messages as `_pair_rows` does, but never overwrite a row with another message.
+    The equal rows and messages at the beginning are paired. All later rows are to be deleted, and all later
+    messages are new. Used if another session carries a row that would be overwritten or deleted."""
     same = 0
     while same < min(len(had), len(want)) and had[same] == want[same]:
         same += 1
@@ -122,8 +123,8 @@ def _pair_anew(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, in
 def remove_carried(
     carried: list[dict[str, Any]], own: list[dict[str, Any]], messages: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return only the session's own messages from a context that a caller passes back. The carried messages
-    at its beginning are removed."""
+    """Return the session's own messages from `messages`, a context that a caller passes back. The messages at
+    its beginning that the session carries are removed."""
     at, own_messages = 0, []
     own_ids = {row["id"] for row in own}
     live = carried + [row for row in own if row["id"] not in {row["id"] for row in carried}]
@@ -137,8 +138,13 @@ def remove_carried(
 
 
 def _pair_rows(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:
-    """Yield (row index, message index) pairs in order. If the message index is None, the row is to be
-    deleted. If the row index is None, the message is new."""
+    """Yield pairs (index of a stored row, index of a message) in order. The row is kept for the message, or is
+    overwritten with it. If the message index is None, the row is to be deleted. If the row index is None, the
+    message is new.
+
+    `had` contains one comparable key for each stored row of a session, and `want` one for each message that the
+    session is to have.
+    """
     from difflib import SequenceMatcher
 
     start, end = 0, 0
@@ -167,7 +173,8 @@ def _pair_ranges(rows: range, messages: range) -> Iterator[tuple[int | None, int
 
 
 def _make_comparable(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return a key that is equal for equal messages, even if another program formatted the JSON differently.
+    """Return a key by which two messages are compared. It is equal for equal messages, even if another program
+    formatted their JSON differently.
 
     Counters and finish reasons are left out, because callers that pass a conversation back often lack them.
     """

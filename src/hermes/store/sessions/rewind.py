@@ -167,8 +167,8 @@ class Rewinds:
 
 
 def _choose_rewind_time(writer: Writer, session_id: str) -> float:
-    """Return the current time, or a higher value if an earlier rewind of the session has the same or a later
-    time.
+    """Return a time for a new rewind of the session that is later than the times of all its earlier rewinds. It
+    is the current time, unless an earlier rewind has the same or a later time.
 
     The order of these times determines which rewind is undone first.
     """
@@ -178,7 +178,8 @@ def _choose_rewind_time(writer: Writer, session_id: str) -> float:
 
 
 def _find_last_rewind(reader: Reader, session_id: str) -> float | None:
-    """Return the time of the oldest rewind that `restore_last` undoes. None if there is nothing to restore.
+    """Return the time of the oldest rewind of a session that `restore_last` would undo. None if there is
+    nothing to restore.
 
     A message counts as written after a rewind if its id is higher than all ids that the rewind took out. A
     rewind that took out carried messages also took out all messages of the session itself.

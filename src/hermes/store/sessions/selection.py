@@ -78,8 +78,8 @@ class Selection(NamedTuple):
     until: float | None = None
 
     def validate(self) -> Selection:
-        """Return a copy with its values converted for the SQL statements. Raise an error if a value is
-        invalid."""
+        """Return a copy of these conditions with each value checked and converted for the SQL statements. Raise
+        an error if a value is invalid."""
         for name in ("min_messages", "max_messages"):
             if (check_optional_integer(name, getattr(self, name)) or 0) < 0:
                 raise errors.make_error(errors.InvalidArgument, f"{name} must be 0 or more")
@@ -123,8 +123,9 @@ class Selector:
         return list(session_ids)
 
     def list_outlines(self, session_ids: Iterable[str], whole: bool = False) -> list[Outline]:
-        """Return the outlines of these sessions, without duplicates and without sessions in the trash. With
-        `whole`, include all sessions of their conversations."""
+        """Return the outlines of the sessions with these ids. Each outline occurs once, and sessions in the
+        trash are left out. With `whole`, include all sessions of the conversations to which these sessions
+        belong."""
         sql = OUTLINES_OF_CONVERSATION if whole else OUTLINE_OF
         with self._engine.read(settled=True) as reader:
             rows = [row for session_id in session_ids for row in reader.rows(sql, session_id)]
@@ -132,8 +133,8 @@ class Selector:
 
 
 def is_selected(reader: Reader, root: str, checked: Selection) -> bool:
-    """Return whether the conversation whose first session is `root` matches the selection. `checked` must be
-    validated."""
+    """Return whether the conversation whose first session is `root` matches the conditions in `checked`. These
+    must be the result of `Selection.validate`."""
     return reader.value(IS_FOUND, root, *_bind_values(checked)) is not None and _is_matching(
         reader, root, checked
     )
@@ -151,8 +152,8 @@ def _bind_values(selected: Selection) -> tuple[object, ...]:
 
 
 def _is_matching(reader: Reader, root: str, selected: Selection) -> bool:
-    """Return whether a conversation meets the conditions that SQL cannot compare correctly for every script
-    and on every engine."""
+    """Return whether the conversation whose first session is `root` meets the conditions on title, model and
+    number of messages. SQL cannot compare these correctly for every script and on every engine."""
     if (selected.title, selected.model, selected.min_messages, selected.max_messages) == (
         None,
         None,

@@ -111,8 +111,8 @@ def check_source(source: str) -> str:
 
 
 def check_new_source(source: str, name: str = "source") -> str:
-    """Check the source or platform of a new row. A blank source is refused, because the session would appear
-    in no list."""
+    """Check the source or platform of a new row, and return its canonical name. `name` is the name of the
+    argument in error messages. A blank source is refused, because the session would appear in no list."""
     text = require_text(name, source)
     if not text.strip():
         raise errors.make_error(errors.InvalidArgument, f"{name} must not be empty, got {text!r:.40}")
@@ -124,7 +124,7 @@ def new_session_id() -> str:
 
 
 def check_new_id(session_id: object) -> str:
-    """Check the id of a new row."""
+    """Check the id of a session that is to be created, and return it. It must be text and not empty."""
     name = require_text("session_id", session_id)
     if not name:
         raise errors.make_error(errors.InvalidArgument, "session_id must not be empty")
@@ -132,7 +132,8 @@ def check_new_id(session_id: object) -> str:
 
 
 def make_prefix_pattern(text: str) -> str:
-    """Return a LIKE pattern for texts that start with exactly this text."""
+    """Return an SQL LIKE pattern that matches all texts that begin with `text`. The characters `%` and `_` in
+    `text` stand for themselves."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
 
 
@@ -155,7 +156,8 @@ class NewSession(NamedTuple):
     started_at: float | None = None
 
     def bind_values(self, relation: str | None) -> tuple[object, ...]:
-        """Return the parameters of INSERT. Call `validate` first."""
+        """Return the parameters of the statement `INSERT` for this session. `relation` is its relation to its
+        parent. This session must be the result of `validate`."""
         is_root = self.parent_session_id is None
         place = (self.session_id, 1, self.started_at) if is_root else (None, None, None)
         start = (self.session_id, self.source, self.parent_session_id, self.started_at, self.started_at)
@@ -163,7 +165,8 @@ class NewSession(NamedTuple):
         return (*start, relation, *place, kind, *(self.columns[name] for name in WRITER_NAMES))
 
     def validate(self) -> NewSession:
-        """Return a copy with every settable column, checked and encoded for storage."""
+        """Return a copy of this session in which `columns` has every column that callers can set. Each value is
+        checked and encoded for storage."""
         unknown = next((name for name in self.columns if name not in WRITER_NAMES), None)
         if unknown is not None:
             raise TypeError(f"create_session() got an unexpected keyword argument {unknown!r}")
@@ -202,7 +205,8 @@ class Usage(NamedTuple):
     model: str | None = None
 
     def bind_values(self) -> tuple[object, ...]:
-        """Return the parameters of ADD_USAGE and SET_USAGE."""
+        """Return this usage as the parameters of the statements `ADD_USAGE` and `SET_USAGE`. Raise an error if
+        a value is invalid."""
         actual = check_optional_number("actual_cost_usd", self.actual_cost_usd)
         texts = (
             *("cost_status", "cost_source", "pricing_version"),
@@ -220,9 +224,10 @@ class Sessions:
         self._engine = engine
 
     def create(self, session: NewSession) -> str:
-        """Insert the row if it does not exist. A second call for the same id changes nothing.
+        """Create a session, and return its id. If a session with this id exists already, its row stays as it
+        is.
 
-        Raise `SessionInTrash` if the session is in the trash.
+        Raise `SessionInTrash` if that session is in the trash.
         """
         session = session.validate()
         session_id, parent = session.session_id, session.parent_session_id

@@ -26,10 +26,11 @@ FORGET_REQUEST = "DELETE FROM state_meta WHERE key = 'title_request:' || ?"
 
 
 def note_former(writer: Writer, session_id: str, former: str | None, title: str | None) -> None:
-    """Record that a person replaced or cleared the title `former`.
+    """Record that a person replaced the title `former` of a session by `title`, or cleared it (`title` is
+    None).
 
-    A copy of the session that still has this title is then known to be older. Only a digest is stored, so
-    that no text of a purged title remains.
+    An imported copy of the session that still has the former title is then known to be older. Only a digest of
+    the title is stored, so that no text remains after a purge.
     """
     if former is None or former == title:
         return
@@ -40,7 +41,7 @@ def note_former(writer: Writer, session_id: str, former: str | None, title: str 
 
 
 def is_former(reader: Reader, session_id: str, title: str | None) -> bool:
-    """Return whether the session had this title before and a person replaced it."""
+    """Return whether the session had the title `title` before and a person replaced or cleared it."""
     return title is not None and digest_label(title) in _read_former(reader, session_id)
 
 
@@ -50,11 +51,8 @@ def _read_former(reader: Reader, session_id: str) -> list[Any]:
 
 
 def claim_request(writer: Writer, session_id: str, now: float, seconds: float, most_times: int) -> bool:
-    """Claim the task of generating a title, for `seconds`. Return False while another process holds the
-    claim.
-
-    A session can be claimed at most `most_times` times.
-    """
+    """Claim the task of generating a title for a session. The claim is valid for `seconds` from the time `now`.
+    Return False while another claim is valid, or if the task was already claimed `most_times` times."""
     noted = from_json(writer.value(meta.GET, REQUEST_KEY + session_id) or "null", None)
     times, until = noted if isinstance(noted, list) and len(noted) == 2 else (0, 0)
     if now < until or times >= most_times:
@@ -64,7 +62,8 @@ def claim_request(writer: Writer, session_id: str, now: float, seconds: float, m
 
 
 def digest_label(value: object) -> str | None:
-    """Return a short digest of a label, to detect later that the label has changed. Return None for None."""
+    """Return a short digest of a label of a session, such as its title. By comparing digests, a later caller
+    detects that the label has changed. The digest of None is None."""
     if value is None:
         return None
     return blake2b(repr(value).encode(errors="replace"), digest_size=4).hexdigest()

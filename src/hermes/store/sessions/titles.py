@@ -88,7 +88,8 @@ def _is_joinable(char: str) -> bool:
 
 
 def split_number(title: str) -> tuple[str, int | None]:
-    """Split a title into base and number: `my project #3` gives (`my project`, 3)."""
+    """Split a title into (base, number): `my project #3` gives (`my project`, 3). The number is None if the
+    title has none."""
     match = re.match(_NUMBERED, title)
     return (match[1], int(match[2])) if match else (title, None)
 
@@ -118,8 +119,8 @@ class Titles:
         return self._engine.write(work)
 
     def _is_free_for(self, writer: Writer, session_id: str, title: str) -> bool:
-        """Make sure that the session can get the title. Return False if the session does not exist. Raise
-        `InvalidTitle` if another session uses the title.
+        """Make `title` available for a session, and return True. Return False if the session does not exist.
+        Raise `InvalidTitle` if another session of the same owner uses the title.
 
         If that other session is an earlier session of the same conversation, its title is cleared instead.
         """
@@ -216,8 +217,9 @@ class Titles:
 
 
 def move_title(writer: Writer, title: str, holder: tuple[Any, ...], session_id: str, root: str) -> bool:
-    """If the holder of the title is an earlier session of the same conversation, clear the holder's title and
-    return True. Otherwise return False."""
+    """Free a title for the session `session_id`. `holder` is (id, root) of the session that has the title now,
+    and `root` is the root of `session_id`. If the holder is an earlier session of the same conversation, clear
+    its title and return True. Otherwise return False."""
     holder_id, holder_root = holder
     if holder_root != root or not is_ancestor(writer, holder_id, session_id):
         return False
@@ -242,7 +244,8 @@ def find_free_title(reader: Reader, title: str, owner: str, session_id: str) -> 
 
 
 def find_next_title(reader: Reader, base: str, owner: str = LOCAL) -> str:
-    """Return the base if no session uses it, otherwise `base #N` with a number above the highest in use."""
+    """Return the next free title in the series of `base`: `base` itself if no session of the owner has a title
+    of this series, otherwise `base #N` with a number above the highest in use."""
     highest = 1 if reader.value(IN_USE, base, owner) is not None else 0
     for _id, title, _relation, of in _list_variants(reader, base):
         if of == owner:

@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
 
 class SpoolStatus(NamedTuple):
-    """The entries in the spool of one store."""
+    """The number, size and age of the entries that one store has in the spool."""
 
     entries: int = 0
     bytes: int = 0
@@ -67,8 +67,8 @@ class SpoolStatus(NamedTuple):
 
 
 class Unstorable(Exception):
-    """Raised by the function that `replay` calls, for an entry that can never be stored. The message is the
-    reason."""
+    """Raised by the function `store` that a caller passes to `replay`, for an entry of the spool that can never
+    be stored. The message of the error is the reason."""
 
 
 class Spool:
@@ -83,8 +83,8 @@ class Spool:
     # ---------------------------------------------------------------- adding entries
 
     def keep(self, entry: Entry) -> Path:
-        """Add an entry durably. Return the file that contains it. Raise OSError if nothing could be
-        written."""
+        """Add an entry to the spool file of this handle, durably. Return the path of the file. Raise OSError if
+        nothing could be written."""
         line = _encode_entry(entry)
         # In a signal handler, the interrupted call holds its locks until the handler returns. A new file is
         # used, because it needs no lock.
@@ -103,8 +103,8 @@ class Spool:
                 self._own = None  # the file was replayed and removed in the meantime
 
     def _create_file(self) -> Path:
-        """Create the next file. Files sort by name in the order of their creation, even if the clock was set
-        back."""
+        """Create a new, empty spool file for this handle, and return its path. The names of spool files sort in
+        the order in which the files were created, even if the clock was set back."""
         new = not self.folder.is_dir()
         home.make_private_folder(self.folder)
         home.tighten(str(self.folder), home.PRIVATE_FOLDER)
@@ -208,7 +208,8 @@ class Spool:
     # ---------------------------------------------------------------- status and removal
 
     def status(self) -> SpoolStatus:
-        """Return the waiting and the refused entries. This changes nothing."""
+        """Return the number, size and age of the entries of this store that wait in the spool, and the number
+        of entries that can never be stored. Nothing is changed."""
         waiting: list[Entry] = []
         files, size = [], 0
         for file in list_files(self.folder):
@@ -240,8 +241,8 @@ class Spool:
             return []
 
     def erase(self, session_id: str, *, wait: float) -> None:
-        """Remove every entry of a session. Truncated lines are removed too, because they can belong to any
-        session."""
+        """Remove every entry of a session from the spool files. Truncated lines are removed too, because they
+        can belong to any session."""
         if not self.folder.is_dir():
             return
         with self._lock_alone(wait):
@@ -274,7 +275,7 @@ def _encode_entry(entry: Entry, **more: str) -> bytes:
 
 
 def _decode_entry(line: bytes) -> Entry | None:
-    """Decode a line. Return None if it is truncated or not an entry."""
+    """Decode one line of a spool file. Return None if the line is truncated or is not an entry."""
     try:
         value = json.loads(line) if line.endswith(b"\n") else None
     except (ValueError, RecursionError):

@@ -111,7 +111,8 @@ class SpoolWriter:
     def _keep_write(
         self, problem: errors.HermesError, verb: str, uid: str, at: float, arguments: dict[str, Any]
     ) -> errors.HermesError:
-        """Spool a write. Return an error of the same type that names the spool file."""
+        """Add a write that has failed with the error `problem` to the spool. Return an error of the same type,
+        whose message names the spool file. If the spool cannot be written either, the message says so."""
         plain = {name: _make_plain(name, value) for name, value in arguments.items()}
         entry = Entry(verb, str(plain["session_id"]), uid, at, self._store, plain)
         file = None
@@ -167,7 +168,8 @@ class SpoolWriter:
 
 
 class SpoolFirstEngine:
-    """An engine that stores the spooled entries before each write."""
+    """An engine that calls `catch_up` before each write, so that the spooled writes of the handle are stored
+    first."""
 
     def __init__(self, engine: Access, catch_up: Callable[[], None]) -> None:
         self._engine = engine
@@ -188,8 +190,8 @@ class SpoolFirstEngine:
 
 
 class UnsharedEngine:
-    """An engine whose writes are on disk when they return, also within `Engine.run_together`. The spool file is removed
-    after them."""
+    """An engine for replaying the spool. Each of its writes is on disk when it returns, even within
+    `Engine.run_together`, because the spool file that contained the write is removed afterwards."""
 
     def __init__(self, engine: Access) -> None:
         self._engine = engine
@@ -202,8 +204,8 @@ class UnsharedEngine:
 
 
 def _write_message(message: NewMessage) -> dict[str, Any]:
-    """Return a message as the arguments of a spool entry. The uid is left out, because the entry has it as a
-    field."""
+    """Return the fields and columns of a message, as the arguments of an entry of the spool. The uid is left
+    out, because the entry has its own field for it."""
     arguments = message._asdict()
     del arguments["uid"]
     columns = arguments.pop("columns")
@@ -211,8 +213,8 @@ def _write_message(message: NewMessage) -> dict[str, Any]:
 
 
 def _read_message(entry: Entry) -> tuple[NewMessage, list[str] | None]:
-    """Return the message of an entry, and the owners to whose sessions the write is limited. None means no
-    limit."""
+    """Return (message of an entry of the spool, owners). When the message is stored, the write is limited to
+    the sessions of these owners. If the second value is None, there is no limit."""
     columns = dict(entry.arguments)
     owners = columns.pop("owners", None)
     message = NewMessage(
@@ -243,7 +245,8 @@ def _read_session(entry: Entry) -> NewSession:
 
 
 def _make_plain(name: str, value: object) -> object:
-    """Return the value in a form that JSON can represent and that leads to the same stored value."""
+    """Return the value of the argument `name` of a write in a form that JSON can represent. Storing this form
+    gives the same stored value as storing `value`."""
     if name == "content" and isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).decode("utf-8", "replace")
     try:

@@ -116,8 +116,9 @@ def _read_page(reader: Reader, session_id: str, after: int, newest: int) -> list
 
 
 def _read_carried(reader: Reader, sql: LiteralString, session_id: str) -> list[dict[str, Any]]:
-    """Return the ranges that a session carries. A range is split if it contains messages of several
-    sessions."""
+    """Return the ranges of messages that a session carries, in the format of an export. `sql` selects the
+    ranges. A range that contains messages of several sessions is split, so that each exported range names one
+    session."""
     entries: list[dict[str, Any]] = []
     for first, last in reader.rows(sql, session_id):
         for owner, group in groupby(reader.rows(IN_RANGE, first, last), key=lambda row: row[0]):

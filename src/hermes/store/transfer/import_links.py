@@ -46,7 +46,7 @@ BY_ID = "SELECT id FROM messages WHERE session_id = ? AND id = ?"
 
 
 class _PendingLink(NamedTuple):
-    """A session whose parent and carried messages are set at the end of the import."""
+    """The parent and the carried messages of an imported session, which are stored at the end of the import."""
 
     id: str
     id_in_file: str
@@ -79,7 +79,8 @@ class Links:
         that contains carried messages."""
 
     def add(self, incoming: IncomingSession, outcome: Outcome) -> None:
-        """Record the stored id of an incoming session and of its messages, and queue its links."""
+        """Record under which ids an incoming session and its messages are stored. Also queue the links of the
+        session to its parent and its carried messages."""
         self.here[incoming.id] = outcome.here
         if outcome.kind in ("new", "restored", "branched"):
             self.joinable.add(outcome.here)
@@ -120,7 +121,8 @@ class Links:
         return parent if parent is not None and self.can_join(parent) else None
 
     def make(self, *, dry_run: bool) -> None:
-        """Make the queued links. A dry run only reports the sessions that would be detached."""
+        """Store the queued links of all imported sessions. Report each new session whose parent was not found.
+        A dry run stores nothing and only reports these sessions."""
         self._waiting.reverse()  # in a file, most parents come after their children
         for at in range(0, len(self._waiting), LINKS_AT_ONCE):
             batch = self._waiting[at : at + LINKS_AT_ONCE]
@@ -134,7 +136,8 @@ class Links:
         self._waiting = []
 
     def _is_alone(self, reader: Reader, pending: _PendingLink) -> bool:
-        """Return whether a new session has a parent that is neither stored nor part of the import."""
+        """Return whether the session of a queued link is new, and has a parent in the file that is neither
+        stored nor part of the import."""
         is_joined = self._find_parent(reader, pending) is not None or pending.id in self._report.unjoined
         return pending.is_new and pending.parent is not None and not is_joined
 
@@ -164,7 +167,9 @@ class Links:
         return alone
 
     def _join(self, writer: Writer, pending: _PendingLink, parent: str) -> None:
-        """Set the parent of a session. A second continuation of the same parent becomes a branch."""
+        """Set the parent of an imported session, unless it already has one. An imported continuation becomes a
+        branch if its parent was already continued in this store, because a session can have only one
+        continuation."""
         if writer.value(HAS_PARENT, pending.id):
             return
         relation = pending.relation
@@ -179,8 +184,8 @@ class Links:
         writer.run(SET_PARENT, parent, relation, pending.id)
 
     def _carry(self, writer: Writer, pending: _PendingLink) -> None:
-        """Restore the carried messages of a session. If an earlier import could not find some of them, they
-        are added now."""
+        """Store which messages an imported session carries. If an earlier import could not find some of these
+        messages, they are added now."""
         carried = self._find_ids(writer, pending, pending.context)
         live = [row[0] for row in writer.rows(LIVE, pending.id)]
         is_whole = len(carried) == sum(_count_carried(entry) for entry in pending.context)
@@ -204,17 +209,18 @@ class Links:
     def _find_ids(
         self, reader: Reader, pending: _PendingLink, ranges: Sequence[Mapping[str, Any]]
     ) -> list[int]:
-        """Return the stored ids of the carried messages in `ranges`. Messages of another owner are left
-        out."""
+        """Return the ids in this store of the messages in `ranges`, the carried ranges of an imported session.
+        Messages that belong to another owner than the session are left out."""
         here = _translate_ranges(reader, self._runs, ranges, only_known=not self._trusted)
         ids = (message_id for first, last in here for message_id in range(first, last + 1))
         return [message_id for message_id in ids if reader.value(SAME_OWNER, pending.id, message_id)]
 
 
 def _add_own(reader: Reader, pending: _PendingLink, carried: Sequence[int]) -> list[int]:
-    """Return the ids of the messages that the session must carry: `carried`, followed by those own messages
-    that need a carried range. Own messages at the end that are stored in the session itself need none,
-    because they always follow the carried messages."""
+    """Return the ids of the messages that an imported session must carry. These are the ids in `carried`,
+    followed by the ids of those own messages that must be carried too, because they are stored in another
+    session or come before such a message. The session's other own messages always follow the carried ones, so
+    they are left out."""
     ids = list(dict.fromkeys([*carried, *pending.own]))
     while len(ids) > len(carried) and reader.value(IS_OWN, ids[-1], pending.id):
         ids.pop()
@@ -225,8 +231,9 @@ def _add_own(reader: Reader, pending: _PendingLink, carried: Sequence[int]) -> l
 
 
 def _make_runs(pairs: Iterable[tuple[Any, int]]) -> list[Run]:
-    """Group pairs of (id in the file, stored id) into runs. Pairs with the stored id 0 are skipped, because
-    these messages are not stored."""
+    """Return `pairs` of (message id in the file, id in this store) in a compact form. Pairs in which both ids
+    increase by one are grouped into one triple: (first id in the file, first id in this store, number of
+    messages). A pair with the stored id 0 is skipped, because its message is not stored."""
     result: list[Run] = []
     for there, here in pairs:
         if not isinstance(there, int) or not here:
@@ -245,11 +252,11 @@ def _translate_ranges(
     *,
     only_known: bool = False,
 ) -> list[tuple[int, int]]:
-    """Translate carried ranges from the ids of the file to the ids of this store. Return them as pairs (first
-    id, last id). Adjacent ranges are joined.
+    """Translate the carried ranges of an exported session from the message ids of the file to those of this
+    store. Return them as pairs (first id, last id). Adjacent ranges are joined.
 
-    Sessions in `known` are part of the import. Messages of other sessions are looked up in the store, or left
-    out with `only_known`.
+    `known` contains the translation of ids for each session that is part of the import. Messages of other
+    sessions are looked up in the store or, with `only_known`, left out.
     """
     joined: list[tuple[int, int]] = []
     for entry in context:
@@ -273,7 +280,8 @@ def _translate_ranges(
 
 
 def _count_carried(entry: Mapping[str, Any]) -> int:
-    """Return the number of messages in an exported range, or 1 for an older export, which has no count."""
+    """Return the number of messages in `entry`, a carried range of an export. Return 1 for the export of an
+    older version, which does not contain the number."""
     count = entry.get("count")
     return count if isinstance(count, int) else 1
 
@@ -286,8 +294,9 @@ def _translate_range(known: list[Run], first: Any, last: Any) -> list[tuple[int,
 
 
 def _find_message(reader: Reader, session_id: str, message_id: Any, uid: Any) -> int | None:
-    """Return the stored id of a message, by its uid or its id in the file. The session is stored, but is not
-    part of the import. None if the message is not found."""
+    """Return the id in this store of a message to which a carried range of the file refers. `session_id` is the
+    session of the message, which is in this store but not part of the import. The message is found by its uid
+    or, if the file contains no uid, by its id in the file. None if it is not found."""
     if isinstance(uid, str):
         try:
             return reader.value(BY_UID, session_id, bytes.fromhex(uid).hex())  # type: ignore[no-any-return]

@@ -61,8 +61,8 @@ HIGHEST_CHARACTER = "\U0010ffff"
 
 
 def restrict(session: Any) -> Any:
-    """Return an incoming session with only its data columns. If `session` is not a mapping, return it
-    unchanged; it is refused later."""
+    """Return an incoming session of an untrusted file with only those columns that are data. If `session` is
+    not a mapping, return it unchanged; the import refuses it later."""
     if not isinstance(session, Mapping):
         return session
     now = clock.now()
@@ -93,8 +93,8 @@ def _restrict_call(call: Mapping[str, Any], now: float) -> dict[str, Any]:
 
 
 def count_steering(session: Mapping[str, Any]) -> Counter[str]:
-    """Count the values of a session that control behaviour, by name. A trusted import stores these values,
-    and an untrusted import leaves them out."""
+    """Return how many values of an incoming session control the behaviour of this installation, by the name of
+    the value. A trusted import stores these values, and an untrusted import leaves them out."""
     now = clock.now()
     found = Counter({name: 1 for column, name in SESSION_STEERING.items() if session.get(column)})
     del found["process"]  # every session has one; not worth reporting
@@ -134,11 +134,12 @@ def is_misleading_id(reader: Reader, session_id: str) -> bool:
 
 
 def clear_title(reader: Reader, title: str, added: set[str]) -> str:
-    """Return a title that is not reserved and does not belong to the lineage of a stored session. The title
-    is changed if necessary.
+    """Return a title for an untrusted session: `title`, or a changed form of it that begins with `imported`.
+    The result is not a reserved name, and it does not belong to the title lineage of a session that was in the
+    store before the import.
 
-    A lookup of `title` also finds `title #2`, so both belong to one lineage. `added` lists the sessions of
-    the same import; the title may belong to their lineages.
+    A lookup of `title` also finds `title #2`, so both belong to one title lineage. `added` lists the sessions
+    of the same import; the title may belong to their lineages.
     """
     number, chosen = 1, title
     while chosen.lower() in RESERVED_NAMES or _is_in_lineage(reader, chosen, added):

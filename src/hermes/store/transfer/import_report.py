@@ -13,7 +13,7 @@ from hermes.store.values import Imported
 
 
 class Outcome(NamedTuple):
-    """The result for one incoming session, or the predicted result in a dry run."""
+    """What an import did with one incoming session. In a dry run, what it would do."""
 
     here: str
     """The id of the session in this store."""
@@ -35,8 +35,8 @@ class Outcome(NamedTuple):
 
     @property
     def is_itself(self) -> bool:
-        """Return whether `here` is the incoming session itself. False if it is a branch, or another session
-        that contains the same messages."""
+        """Return whether the stored session `here` is the incoming session itself. False if it is a branch of
+        the incoming session, or another session that contains the same messages."""
         return self.merge is None or not (self.merge.is_branched or self.merge.is_alias)
 
 
@@ -61,7 +61,7 @@ class Report:
         self.incomplete: list[str] = []
 
     def add(self, session: Mapping[str, Any], incoming: IncomingSession, outcome: Outcome) -> None:
-        """Record the result for one session."""
+        """Add the outcome for one incoming session to this report. `session` is the session as in the file."""
         merge = outcome.merge
         self.count += 1
         self.messages += outcome.added

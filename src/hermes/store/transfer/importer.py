@@ -73,7 +73,7 @@ class _Place(NamedTuple):
 
 
 class ImportedSession(NamedTuple):
-    """The result for one session of an import."""
+    """What an import reports to its caller about one session."""
 
     id_in_file: str
     here: str
@@ -114,12 +114,13 @@ class Import:
 
     @property
     def count(self) -> int:
-        """Return the number of incoming sessions so far."""
+        """The number of sessions that this import has processed so far."""
         return self._report.count
 
     @property
     def in_use(self) -> Sequence[str]:
-        """Return the sessions that were not extended because another process is working in them."""
+        """The ids of the stored sessions to which this import did not add messages, because another process is
+        working in them."""
         return self._report.in_use
 
     def take(self, session: Mapping[str, Any]) -> ImportedSession:
@@ -140,8 +141,8 @@ class Import:
         return ImportedSession(incoming.id, outcome.here, None if is_here else outcome.added)
 
     def link(self) -> None:
-        """Link the imported sessions to their parents and carried messages, and set titles that have become
-        free."""
+        """Link the imported sessions to their parents and to their carried messages. Also set the titles that
+        sessions did not get earlier in this import and that have become free."""
         self._links.make(dry_run=self.dry_run)
         if self._retitled:
             self.engine.write(self._retitle, share=False)
@@ -162,8 +163,8 @@ class Import:
         )
 
     def _preview(self, incoming: IncomingSession, spare: str) -> Outcome:
-        """Return the result that `_store` would have, without changing anything. The ids of new messages are
-        unknown."""
+        """Return the outcome that `_store` would have for an incoming session, without changing the store. The
+        ids of new messages are unknown, so they are 0 in the outcome."""
         nowhere = [0] * len(incoming.old_ids)
         earlier = self._would_be_here.get(incoming.id)
         transcript = _compact_transcript(incoming.make_transcript())
@@ -203,11 +204,12 @@ class Import:
         return Outcome(session_id, "new", len(ids) - len(moved), ids, has_moved=bool(moved))
 
     def _find_moved(self, reader: Reader, incoming: IncomingSession) -> Moved:
-        """Return the messages of an incoming session that have moved to another stored session.
+        """Return those messages of an incoming session that are now stored in another session, by their
+        position in the incoming session.
 
-        When a session is deleted or its messages are replaced, a message that another session carries moves
-        to that other session. In all other cases, an equal uid comes from a copy of a file that a person
-        made, and is ignored.
+        When a session is deleted or its messages are replaced, a message that another session carries moves to
+        that other session. In all other cases, an equal uid comes from a copy of a file that a person made, and
+        is ignored.
         """
         self._stored.refresh(reader)
         carried = incoming.find_carried()
@@ -226,7 +228,8 @@ class Import:
         return moved
 
     def _note_messages(self, incoming: IncomingSession, outcome: Outcome) -> None:
-        """Record the messages of an imported session, for the sessions that come after it in the file."""
+        """Remember the messages of an imported session, so that they are found for the sessions that come after
+        it in the file."""
         self._carried.update(filter(None, (outcome.ids[place] for place in incoming.find_carried())))
         if outcome.kind == "new":
             messages = zip(incoming.messages, outcome.ids, strict=True)
@@ -234,7 +237,8 @@ class Import:
             self._stored.add((row[TIMESTAMP], number) for row, number in messages if 0 < number <= highest)
 
     def _merge(self, writer: Writer, incoming: IncomingSession, merge: Merge, moved: Moved) -> Outcome:
-        """Merge a session with its stored copy."""
+        """Merge an incoming session into its stored copy as `merge` says, and return the outcome. If the stored
+        copy is in the trash, a trusted import first takes it out."""
         kind = self._find_kind(writer, merge)
         restored: list[str] = []
         if kind == "restored":
@@ -259,7 +263,7 @@ class Import:
     def _find_kind(
         self, reader: Reader, merge: Merge
     ) -> Literal["restored", "grown", "branched", "unchanged", "in use"]:
-        """Return the `Outcome.kind` of a merge."""
+        """Return the value of `Outcome.kind` for an incoming session that is merged with a stored copy."""
         if any(copy.row["trashed_at"] is not None for copy in (merge.session, merge.target)):
             if self.trusted:
                 return "restored"
@@ -300,7 +304,9 @@ class Import:
         return ids
 
     def _note_title(self, session_id: str, retitled: Retitled | None) -> None:
-        """Record a title that another session has, but that may become free by the end of the import."""
+        """Remember a title that the stored session `session_id` did not get, because another session has it.
+        The title may become free by the end of the import. An untrusted import does not remember it. If
+        `retitled` is None, do nothing."""
         if retitled is not None and self.trusted:
             self._retitled[session_id] = retitled
 
@@ -324,7 +330,8 @@ class Import:
         return incoming.old_ids
 
     def _can_keep_ids(self, reader: Reader, ids: Sequence[Any]) -> bool:
-        """Return whether the messages can keep their ids from the file, in the order of the file."""
+        """Return whether new messages can be stored with `ids`, their ids in the file. The ids must be
+        increasing, free, and higher than any id in the store when the import began."""
         before = self._floor
         for message_id in ids:
             if type(message_id) is not int or not before < message_id < HIGHEST_KEPT:
@@ -333,8 +340,8 @@ class Import:
         return not any(reader.value(IS_TAKEN, message_id) for message_id in ids)
 
     def _retitle(self, writer: Writer) -> None:
-        """Set the titles that have become free. A title becomes free when it moves from a session to its
-        continuation."""
+        """Set the titles that sessions did not get earlier in this import, if they are free now. For example, a
+        title becomes free when it moves from a session to its continuation."""
         for session_id, (labels, incoming) in self._retitled.items():
             place = writer.row(OWNER, session_id)
             if labels.title is None or place is None:
@@ -345,16 +352,19 @@ class Import:
                 note_labels(writer, session_id, labels, incoming)
 
     def _allow_joins(self, merge: Merge) -> None:
-        """In an untrusted import, allow links to the target of the merge if an earlier untrusted import
-        created it and nobody has written to it since."""
+        """Allow this untrusted import to link new sessions to the stored session that `merge` changes. This is
+        allowed only if an untrusted import created that stored session and nobody has written to it since. A
+        trusted import needs no such permission."""
         if not self.trusted and merge.target.is_untrusted and not merge.plan.newer_here:
             self._links.joinable.add(merge.target.id)
 
     def _find_place(self, reader: Reader, incoming: IncomingSession, moved: Moved) -> _Place:
-        """Find the stored counterpart of an incoming session.
+        """Find the stored copy of an incoming session, and decide whether the incoming session needs another
+        id.
 
-        If the stored session was continued, or got another id in an earlier import, it is recognised by its
-        messages. An untrusted session does not get an id that already refers to another session.
+        If the stored copy was continued, or got another id in an earlier import, it is recognised by its
+        messages. An incoming session of an untrusted file does not get an id that already refers to another
+        session.
         """
         row = reader.row(PLACE, incoming.id)
         merge = None
@@ -381,13 +391,13 @@ class Import:
 
 
 def _compact_transcript(transcript: Transcript) -> Transcript:
-    """Return the transcript with hashes in place of the contents, to save memory."""
+    """Return a copy of a transcript with a hash in place of the content of each message, to save memory."""
     contents = [hash(content) for content in transcript.read_contents()]
     return transcript._replace(read_contents=lambda: contents)
 
 
 def _find_trashed(reader: Reader, merge: Merge) -> list[str]:
-    """Return the sessions of a merge that are in the trash."""
+    """Return the ids of the stored sessions that a merge uses and that are in the trash."""
     return [name for name in merge.visited if reader.value(IS_TRASHED, name)]
 
 

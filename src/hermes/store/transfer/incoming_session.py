@@ -132,11 +132,12 @@ class IncomingSession(NamedTuple):
         )
 
     def get_column(self, name: str) -> Any:
-        """Return the value of a column in `rest`."""
+        """Return the value of the `sessions` column `name`. It must be one of the columns in `rest`."""
         return self.rest[REST.index(name)]
 
     def make_transcript(self) -> Transcript:
-        """Return the messages for a comparison with another copy."""
+        """Return the messages of this session in the form in which they are compared with a stored copy of the
+        session."""
         return Transcript(
             [format_uid(row[-1]) for row in self.messages],
             [bool(row[-2]) for row in self.messages],
@@ -146,7 +147,7 @@ class IncomingSession(NamedTuple):
         )
 
     def find_carried(self) -> set[int]:
-        """Return the positions of the session's own messages that its carried ranges also contain."""
+        """Return the positions of those own messages of this session that are also in its carried ranges."""
         entries = [entry for entry in (*self.context, *self.rewound) if entry.get("session_id") == self.id]
         spans = [(entry.get("first"), entry.get("last")) for entry in entries]
         whole = [(first, last) for first, last in spans if isinstance(first, int) and isinstance(last, int)]
@@ -157,7 +158,8 @@ class IncomingSession(NamedTuple):
         }
 
     def make_labels(self) -> Labels:
-        """Return the labels for a comparison with another copy."""
+        """Return the labels of this session in the form in which they are compared with a stored copy of the
+        session."""
         return Labels(
             self.title,
             self.get_column("title_by") if self.title is not None else None,
@@ -168,18 +170,19 @@ class IncomingSession(NamedTuple):
         )
 
     def list_note_keys(self) -> list[str]:
-        """Return the keys in `state_meta` under which an earlier import may have stored the id that this
-        session got.
+        """Return the keys in `state_meta` under which an earlier import may have recorded the id that this
+        session got in this store.
 
-        The first is the current key. It depends on the first message, so it does not change when the session
-        grows. The second was used if the session was empty at that import. The last is the key that earlier
-        releases used.
+        The first key is the current one. It depends on the first message, so it does not change when the
+        session grows. The second key was used if the session was empty at that import. The last key is the one
+        that earlier releases used.
         """
         first = [format_uid(self.messages[0][-1]) or self.likes[0]] if self.messages else []
         return [self._make_key(first), self._make_key([]), self.make_note_key()]
 
     def make_note_key(self) -> str:
-        """Return a key that depends on all messages of this session."""
+        """Return the key in `state_meta` that earlier releases used to record the id of this session. It
+        depends on all messages of the session."""
         return self._make_key(self.likes)
 
     def _make_key(self, parts: Sequence[Any]) -> str:
@@ -191,7 +194,8 @@ class IncomingSession(NamedTuple):
 
 
 class _Columns:
-    """Reads the values of one object of an import and converts them for their columns."""
+    """Reads the values of one JSON object of an import file (a session, a message or a model call), and
+    converts each value for the column in which it is stored."""
 
     def __init__(self, name: str, value: object) -> None:
         if not isinstance(value, Mapping):
@@ -215,8 +219,8 @@ class _Columns:
         raise _build_error(f"{name} of {self.name} must be text, got {type(value).__name__}")
 
     def read_json(self, name: str) -> str | None:
-        """Return a text value unchanged, because it is JSON already. Return any other value encoded as JSON,
-        and None for a missing value."""
+        """Return the value `name` of this object for a column that contains JSON. A text is returned unchanged,
+        because it is JSON already. Any other value is encoded as JSON. A missing value gives None."""
         value = self.values.get(name)
         if isinstance(value, str):
             return replace_surrogates(value)
@@ -260,8 +264,8 @@ def _read_call(column: _Columns, started_at: float) -> tuple[Any, ...]:
 
 
 def _read_shape(row: _Columns) -> tuple[tuple[Any, ...], Iterable[Attachment], int, int]:
-    """Return (columns of `SHAPE` without the timestamp, attachments, number of tool calls, 1 if the message
-    is active or else 0)."""
+    """Read the message in `row`, an object of an import file. Return (values of the columns `SHAPE` except the
+    timestamp, attachments, number of tool calls, 1 if the message is active or 0 if it was rewound)."""
     role = row.read_text("role") or "unknown"
     calls = row.values.get("tool_calls")
     if isinstance(calls, str):  # stored JSON, or a value that is a string
@@ -288,8 +292,9 @@ def _read_tail(row: _Columns, active: int) -> tuple[Any, ...]:
 def make_comparable(
     role: Any, content: Any, kind: Any, call_id: Any, calls: Any, tool: Any
 ) -> tuple[Any, ...]:
-    """Return a key that is equal for equal messages, even if their JSON is formatted differently or an
-    untrusted import has renamed their role."""
+    """Return a key by which two messages are compared, from the columns of a message. It is equal for equal
+    messages, even if their JSON is formatted differently or an untrusted import has renamed the role of one of
+    them."""
     called = from_json(calls, None) if calls else None
     return (
         FILE_ROLES.get(role, role),

@@ -84,7 +84,7 @@ class Retitled(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """The result of a merge."""
+    """What `apply_merge` has done."""
 
     ids: list[int]
     """The stored ids of all incoming messages."""
@@ -128,7 +128,8 @@ def apply_merge(
 
 
 def note_labels(writer: Writer, session_id: str, here: Labels, incoming: Labels) -> None:
-    """Store the labels of both copies as digests, for comparison at the next merge."""
+    """Record the labels of the stored and of the incoming copy of a session, as digests. The next merge of the
+    session compares its labels with them."""
     marks = [mark_labels(here), mark_labels(incoming)]
     text = to_json(marks[:1] if marks[0] == marks[1] else marks)
     if writer.value(meta.GET, BASE_KEY + session_id) != text:
@@ -150,7 +151,9 @@ def read_labels(reader: Reader, copy: Copy) -> Labels:
 def _insert_messages(
     writer: Writer, session_id: str, incoming: IncomingSession, places: Sequence[int], ids: Sequence[int]
 ) -> list[int]:
-    """Append incoming messages to a session. Return the stored ids of all incoming messages."""
+    """Append the incoming messages at the positions `places` to the session `session_id`. `ids` contains the id
+    in this store of each incoming message that was stored before. Return `ids` with the ids of the appended
+    messages filled in."""
     found = list(ids)
     for place in places:
         found[place] = writer.insert(INSERT_MESSAGE, session_id, *incoming.messages[place])
@@ -195,7 +198,8 @@ def _make_branch(
 
 
 def _find_carried(reader: Reader, merge: Merge, incoming: IncomingSession, ids: Sequence[int]) -> list[int]:
-    """Return the messages that a branch must carry to have the same context as the incoming copy."""
+    """Return the ids of the stored messages that a new branch must carry, so that its context is that of the
+    incoming copy. `ids` are the ids in this store of all incoming messages."""
     target, known = merge.target, set(merge.ids)
     matched = [match for match in merge.plan.matches if match is not None]
     before = target.ids[: min(matched, default=0)]
@@ -226,7 +230,8 @@ def _apply_rewinds(writer: Writer, merge: Merge, incoming: IncomingSession) -> N
 def _find_missing_calls(
     reader: Reader, merge: Merge, incoming: IncomingSession, *, trusted: bool
 ) -> list[tuple[Any, ...]]:
-    """Return the model calls of the incoming copy that are not recorded here."""
+    """Return the model calls of the incoming session that are not recorded in its stored copies. An untrusted
+    import ignores the times of the calls in this comparison."""
     # An untrusted import replaces a time in the future by the current time, so times are not compared.
     start = 0 if trusted else 1
     recorded = Counter(
@@ -242,7 +247,8 @@ def _find_missing_calls(
 
 
 def _sum_calls(calls: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """Return the counters of a session that has exactly these model calls."""
+    """Return the sums of the token counts and costs of these model calls, and their number, by the name of the
+    `sessions` column that contains the value."""
     first = 5
     sums: dict[str, Any] = {"api_call_count": len(calls)}
     for place, name in enumerate((*TOKENS, *COSTS), start=first):
@@ -252,8 +258,9 @@ def _sum_calls(calls: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
 
 
 def _take_usage(writer: Writer, merge: Merge, incoming: IncomingSession, *, trusted: bool) -> bool:
-    """Record missing model calls, and set each counter to the higher value of both copies. Return whether
-    anything changed."""
+    """Record the model calls of the incoming session that are missing in the store. Also set each token and
+    cost column of the stored session to the higher value of both copies. If the messages go to a branch or to
+    another session, its columns are increased by the missing calls instead. Return whether anything changed."""
     calls = _find_missing_calls(writer, merge, incoming, trusted=trusted)
     for call in calls:
         writer.insert(RECORD_CALL, merge.target.id, *call)
@@ -328,8 +335,8 @@ def _take_labels(
 
 
 def _rename_branch(writer: Writer, session: Copy, title: str) -> None:
-    """If the title is used by a branch that a merge created from this session, give the branch another title.
-    A title that a person gave to the branch is kept."""
+    """If `title` is used by a branch that an earlier merge created from `session`, give that branch another
+    title, so that `session` can get this one. A title that a person gave to the branch is kept."""
     holder = writer.value(HELD_BY, title, session.row["owner"], session.id)
     if holder is None or find_branch_origin(holder) != session.id:
         return

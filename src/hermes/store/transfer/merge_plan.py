@@ -42,7 +42,8 @@ class Transcript(NamedTuple):
     """Whether the conversation continues in a later session."""
 
     def select(self, places: Sequence[int]) -> Transcript:
-        """Return a transcript of only the messages at these positions."""
+        """Return a transcript that contains only those messages of this transcript that are at the positions
+        `places`."""
         return self._replace(
             uids=[self.uids[place] for place in places],
             is_live=[self.is_live[place] for place in places],
@@ -50,12 +51,13 @@ class Transcript(NamedTuple):
         )
 
     def identify(self, place: int) -> str:
-        """Return a text that identifies the message at position `place`."""
+        """Return a text that identifies the message at the position `place` of this transcript: its uid or, if
+        it has none, its content."""
         return self.uids[place] or repr(self.read_contents()[place])
 
 
 class Plan(NamedTuple):
-    """The decision about the messages of an incoming copy."""
+    """What to do with the messages of an incoming copy of a session."""
 
     action: Action
     matches: list[int | None]
@@ -78,16 +80,18 @@ class Plan(NamedTuple):
 
     @property
     def newer_side(self) -> Side | None:
-        """Return the copy that has changed since both copies were equal. None if neither has changed, or if
-        that is unknown."""
+        """Return which copy of the session has newer messages or a newer rewind, `incoming` or `here` (the
+        stored copy). If the incoming messages become a branch, return `here`. None if neither copy is newer, or
+        if that is unknown."""
         if self.action == "append" or self.is_rewound_since:
             return "incoming"
         return "here" if self.newer_here or self.action == "branch" else None
 
 
 def plan_messages(here: Transcript, incoming: Transcript, *, may_append: bool = True) -> Plan:
-    """Compare two copies. Without `may_append`, the stored copy is not changed, and missing messages become a
-    branch."""
+    """Compare the messages of two copies of a session, the stored one (`here`) and the incoming one. Return
+    what to do with the incoming messages. If `may_append` is false, the stored copy must not be changed, and
+    messages that it lacks become a branch."""
     matches = match_messages(here, incoming)
     missing = [place for place, match in enumerate(matches) if match is None]
     known = {match for match in matches if match is not None}
@@ -112,7 +116,8 @@ def _is_extension(
     first_missing: int,
     known: set[int],
 ) -> bool:
-    """Return whether the incoming copy is the stored copy with additional messages at its end."""
+    """Return whether the incoming copy of a session has all messages of the stored copy, followed by additional
+    messages at its end."""
     if any(match is not None for match in matches[first_missing:]):
         return False  # messages in the middle were removed here or added in the incoming copy
     shared = [match for match in matches if match is not None]
@@ -134,8 +139,9 @@ def _is_extension(
 def _compare_rewinds(
     here: Transcript, incoming: Transcript, matches: Sequence[int | None]
 ) -> tuple[list[int], list[int]]:
-    """Return the positions of (messages rewound only in the incoming copy, messages rewound only in the
-    stored copy)."""
+    """Compare which messages are rewound in the two copies of a session. Return (messages rewound only in the
+    incoming copy, messages rewound only in the stored copy). Each message is given by its position in the
+    stored copy. `matches` is the result of `match_messages`."""
     differing = [
         match
         for match, is_live in zip(matches, incoming.is_live, strict=True)
@@ -265,8 +271,8 @@ def merge_labels(
     """
 
     def choose(name: str, decide: Callable[[], bool]) -> bool:
-        """Return whether to use the incoming value of the label `name`. If `base` is not enough to decide
-        this, return `decide()`."""
+        """Return whether to use the incoming value of the label `name`. If `base` shows which copy has changed
+        the label, that decides. Otherwise return `decide()`."""
         if base is not None:
             if mark_labels(incoming).get(name) == base.incoming.get(name):
                 return False
@@ -305,7 +311,7 @@ def _has_later_end(here: Labels, incoming: Labels) -> bool:
 
 
 def _merge_tags(here: frozenset[str], incoming: frozenset[str], base: Base | None) -> frozenset[str]:
-    """Return the tags of both copies. A tag that only one copy has is left out if it existed at the last
-    merge, because the other copy has lost it since."""
+    """Return the tags of the merged session: the tags of both copies. A tag that only one copy has is left out
+    if it existed at the last merge, because the other copy has lost it since."""
     before = base.incoming.get("tags", ()) if base is not None else ()
     return here & incoming | {tag for tag in here ^ incoming if digest_label(tag) not in before}

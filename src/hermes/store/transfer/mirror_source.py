@@ -1,8 +1,8 @@
 """Source of the mirror files: changed sessions, their current state, and the chats.
 
 This module only reads, and it covers the whole store. Changes are not recorded. Instead, each session has an
-outline, and every operation that affects a mirror file changes the outline. A session may have changed if its
-outline differs from the last one.
+outline, a tuple of values from its rows. Every operation that affects a mirror file also changes the outline. A
+session may have changed if its outline differs from the one that was read before.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class SessionSnapshot(NamedTuple):
 
 
 class MirroredChat(NamedTuple):
-    """A chat with some columns of its session."""
+    """The route of a chat, with some columns of the session that the chat is in."""
 
     route: Route
     user_id: str | None
@@ -128,10 +128,10 @@ class MirrorSource:
             return int(reader.value(HIGHEST))
 
     def list_changed(self, after: int, limit: int, *, everybody: bool) -> tuple[int, list[str]]:
-        """Read up to `limit` messages with an id above `after`. Return (last id read, sessions of these
-        messages).
+        """Read up to `limit` messages with an id above `after`. Return (id of the last message read, ids of the
+        sessions that contain these messages). If no message was read, the first value is `after`.
 
-        Only sessions with a chat are returned, unless `everybody` is true.
+        Sessions that are in no chat are left out, unless `everybody` is true.
         """
         with self._engine.read() as reader:
             rows = reader.rows(NEWER, after, limit)
@@ -142,9 +142,10 @@ class MirrorSource:
         return (rows[-1][0] if rows else after), mirrored
 
     def list_outlines(self, after: str, limit: int, *, everybody: bool) -> list[tuple[str, Row]]:
-        """Return (id, outline) of up to `limit` sessions with an id greater than `after`, in order of id.
+        """Return (session id, outline) of up to `limit` sessions whose id is greater than `after`, in order of
+        id.
 
-        Only sessions with a chat are returned, unless `everybody` is true.
+        Sessions that are in no chat are left out, unless `everybody` is true.
         """
         with self._engine.read(settled=True) as reader:
             rows = reader.rows(OUTLINES, after, everybody, limit)
@@ -160,7 +161,8 @@ class MirrorSource:
             return bool(reader.value(EXISTS, session_id))
 
     def list_related(self, session_id: str) -> list[str]:
-        """Return the sessions of the conversation, and the parent of its first session if there is one."""
+        """Return the ids of the sessions in the conversation of `session_id`. The parent of the conversation's
+        first session is included, if there is one."""
         with self._engine.read(settled=True) as reader:
             root = reader.value(ROOT, session_id)
             members = [row[0] for row in reader.rows(MEMBERS, root)]
@@ -186,7 +188,8 @@ class MirrorSource:
             )
 
     def read_messages(self, session_id: str, ids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the messages with these ids that still exist, in the format of an export."""
+        """Return those messages of a session that have one of these ids and still exist, in the format of an
+        export."""
         with self._engine.read() as reader:
             rows = (reader.dict(MESSAGE, message_id, session_id) for message_id in ids)
             return [decode_row(reader, row) for row in rows if row is not None]

@@ -89,10 +89,11 @@ class Merge(NamedTuple):
 
 
 def read_copy(reader: Reader, session_id: str, incoming: Transcript) -> Copy | None:
-    """Read a stored session for comparison with an incoming one. None if it does not exist.
+    """Read a stored session, with the id `session_id`, for comparison with an incoming session. None if it does
+    not exist.
 
-    Messages that were written in another session and later moved to the stored session are left out, unless
-    the incoming session contains them too.
+    Messages that were written in another session and later moved to the stored session are left out, unless the
+    incoming session contains them too.
     """
     row = reader.dict(SELECT_ROW, session_id)
     if row is None:
@@ -176,7 +177,8 @@ def _can_merge(session: Copy, incoming_session: IncomingSession, plan: Plan, *, 
 
 
 def _leave_out_elsewhere(reader: Reader, merge: Merge, incoming: Transcript) -> Merge:
-    """Return the merge without messages that another branch of the same session already contains."""
+    """Return `merge` changed so that no message is stored a second time. A missing message that another branch
+    of the same session already contains is not added again."""
     elsewhere = _find_elsewhere(reader, merge.session.id, incoming, merge.missing, merge.visited)
     if not elsewhere:
         return merge
@@ -207,8 +209,9 @@ def _leave_out_elsewhere(reader: Reader, merge: Merge, incoming: Transcript) -> 
 def _find_branch(
     reader: Reader, session_id: str, incoming: Transcript, visited: Sequence[str]
 ) -> tuple[str, Copy | None]:
-    """Return the id and the copy of the existing branch that contains the beginning of these messages. If
-    there is no such branch, return an unused id and None."""
+    """Find the branch of `session_id` that an earlier merge created for the same messages. `incoming` contains
+    the messages that the branch must have. Return (id of the branch, its stored copy). If there is no such
+    branch, return an unused id and None. Branches in `visited` are skipped."""
     first = incoming.identify(0)
     while True:
         branch = name_branch(session_id, first)
@@ -223,8 +226,9 @@ def _find_branch(
 def _find_elsewhere(
     reader: Reader, session_id: str, incoming: Transcript, places: Sequence[int], visited: Sequence[str]
 ) -> dict[int, tuple[str, int]]:
-    """Return the incoming messages that another branch of the session contains: position in the incoming
-    session → (branch, message id)."""
+    """Find those incoming messages at the positions `places` that another branch of `session_id` contains.
+    Return a dict: position in the incoming session → (id of the branch, id of the stored message). Branches in
+    `visited` are skipped."""
     places_by_uid = {incoming.uids[place]: place for place in places if incoming.uids[place]}
     found: dict[int, tuple[str, int]] = {}
     for member in _find_family(reader, session_id) if places_by_uid else ():
@@ -237,8 +241,8 @@ def _find_elsewhere(
 
 
 def _find_family(reader: Reader, session_id: str) -> list[str]:
-    """Return the session and the branches that merges created from it. Return an empty list if there are no
-    branches."""
+    """Return the id of the session and the ids of the branches that merges created from it. Return an empty
+    list if there are no such branches."""
     origin = find_branch_origin(session_id) or session_id
     branches = [row[0] for row in reader.rows(BRANCHES) if find_branch_origin(row[0]) == origin]
     return [origin, *branches] if branches else []

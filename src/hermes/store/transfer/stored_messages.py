@@ -31,7 +31,7 @@ cache."""
 
 
 class Stored(NamedTuple):
-    """A stored message."""
+    """The place of a message in the store: its id, its session and the owner of that session."""
 
     id: int
     session_id: str
@@ -47,7 +47,7 @@ class _Run(NamedTuple):
 
 
 class _SameTime(NamedTuple):
-    """The messages with one timestamp."""
+    """The ids and uids of many stored messages that all have the same timestamp."""
 
     ids: dict[str, int]
     """Message ids by uid."""
@@ -74,7 +74,8 @@ class StoredMessages:
         self.add((time, message_id) for time, message_id in rows)
 
     def add(self, messages: Iterable[tuple[object, int]]) -> None:
-        """Add messages as pairs of timestamp and id."""
+        """Add stored messages to these arrays. Each message is given as (timestamp, id). A message whose
+        timestamp is not a number is skipped."""
         pairs = sorted((float(time), number) for time, number in messages if isinstance(time, int | float))
         if not pairs:
             return
