@@ -32,7 +32,8 @@ class Connections:
     def __init__(
         self, adapters: Mapping[str, Adapter], receive: Receive, on_change: Callable[[PlatformState], None]
     ) -> None:
-        """Create the connections. `on_change` is called after each change of state."""
+        """Create the object that keeps the gateway connected to its platforms. `on_change` is called after each
+        change of the state of a connection."""
         self._adapters, self._receive, self._tell = adapters, receive, on_change
         self.states = {name: PlatformState(name, CONNECTING, clock.now()) for name in adapters}
         self._changed = asyncio.Event()
