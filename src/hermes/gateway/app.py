@@ -380,7 +380,8 @@ def no_platform_error(wrong: Mapping[str, str]) -> errors.HermesError:
 
 
 async def _check_model(agents: StandardAgentProvider) -> None:
-    """Log a model error at the start, so that the operator sees it before the first message arrives."""
+    """Open the model when the gateway starts, and log an error if that fails. The operator then sees the error
+    before the first message arrives."""
     try:
         await agents.open_model()
     except errors.HermesError as problem:

@@ -44,8 +44,8 @@ class ChatVisibility:
         return is_from_this_chat(self._context, row) and row["chat_type"] != "dm"
 
     def can_open(self, row: Row) -> bool:
-        """Return whether this chat may continue the conversation `row`. A shared chat may continue only
-        shared conversations."""
+        """Return whether this chat may continue the conversation of the session `row`. A shared chat may continue
+        only conversations of its room. Any other chat may continue only those of the sender that it may show."""
         who = self._principal
         owner = who.room if self._context.chat.is_shared else who.person or who.room
         return bool(row["owner"] == owner and self.can_show(row))

@@ -49,8 +49,8 @@ class AllowedHosts:
         self._hosts = frozenset(_parse_host(setting, host) for host in hosts)
 
     def allows(self, url: str) -> bool:
-        """Return whether the URL is on an allowed host. An entry without a port allows only the default port
-        of the scheme."""
+        """Return whether the URL is on one of the allowed hosts. A host that was configured without a port is
+        allowed only on the default port of the URL's scheme."""
         try:
             # Use the parser of the HTTP client. Another parser might find a different host in the same text.
             parsed = httpx2.URL(url)

@@ -356,8 +356,8 @@ class _BodyLimit:
 
 
 def _split_body(message: Message) -> Iterator[Message]:
-    """Split a long response body into pieces. Between two pieces, the server waits until the client has read
-    enough."""
+    """Split the long body of a response message into pieces. The server can then wait between two pieces until the
+    client has read enough."""
     body = memoryview(message.get("body", b""))
     while len(body) > PIECE:
         yield {"type": message["type"], "body": bytes(body[:PIECE]), "more_body": True}

@@ -132,7 +132,7 @@ class Mailbox:
             self.wake()
 
     def stop_accepting(self) -> None:
-        """Start no further messages. The current message is finished. Called at shutdown."""
+        """Process no further messages of the chat after the current one. Called at shutdown."""
         self._closing = True
 
     async def close(self) -> None:
@@ -327,8 +327,8 @@ class Mailbox:
         return times >= MOST_TRIES
 
     async def _steer(self) -> None:
-        """Claim the next message and pass it to the running turn. If the turn does not accept the message, it
-        gets a turn of its own."""
+        """Claim the next message of the chat in the inbox and pass it to the running turn. A message that the turn
+        does not accept is answered later, in a turn of its own."""
         async with self._taking:
             if self.chat.epoch is None or not all(other.again for other in self._in_hand):
                 return  # an earlier message was not passed to the turn either

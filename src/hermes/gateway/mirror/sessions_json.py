@@ -77,8 +77,9 @@ class IndexFile:
         await self._write_quietly()
 
     async def _until_changed(self, state: object, ending: asyncio.Future[Any]) -> None:
-        """Wait until `touch` is called, the store changes, the mirror is stopped, or the next full check is
-        due."""
+        """Wait until `sessions.json` may have to be written again. This is the case if `touch` was called, if the
+        chats in the store are no longer as in `state`, if `ending` is done, or if no check was made for a long
+        time."""
         until = monotonic() + max(WHOLE_LOOK_EVERY_S, SHARE * self._cost)
         touched = asyncio.ensure_future(self._touched.wait())
         try:

@@ -137,8 +137,8 @@ class Transcripts:
             return lines
 
     def catch_up_new(self) -> int:
-        """Update only the transcripts of sessions with new messages. Return the number of lines written. The time does
-        not depend on the number of other sessions."""
+        """Append the missing lines only to the transcripts of sessions with new messages. Return the number of
+        lines written. How long this takes does not depend on the number of other sessions."""
         if self._off:
             return 0
         with self._alone:

@@ -275,7 +275,8 @@ class GatewayMetrics:
         self.process_start = Gauge("process_start_time_seconds", "Start of the process, as Unix time.")
 
     def count_call(self, report: CallReport, cost: float | None) -> None:
-        """Count one attempt of a model call. `cost` is its cost in dollars, or None if it is unknown."""
+        """Add one attempt of a model call to the metrics. `cost` is the cost of the attempt in dollars, or None if
+        it is unknown."""
         model, used, error = report.model, report.used, report.error
         if error is not None:
             kind = next((name for known, name in MODEL_ERRORS.items() if isinstance(error, known)), OTHER)

@@ -73,7 +73,8 @@ class Delivery:
         metrics: GatewayMetrics,
         slots: Callable[[str], Slots],
     ) -> None:
-        """Create the delivery. `slots` returns the limit on concurrent deliveries to a platform."""
+        """Create the delivery. `slots` returns, for the name of a platform, the slots that limit concurrent
+        deliveries to it."""
         self._db, self._adapters, self._metrics, self._slots = db, adapters, metrics, slots
         self._watchers: dict[str, DeliveryCallback] = {}
         self._working: dict[str, asyncio.Task[None]] = {}
@@ -191,10 +192,9 @@ class Delivery:
             self.wake(key, platform)
 
     async def settle_interrupted(self) -> None:
-        """Handle the deliveries that were running when the previous process ended.
-        They are sent again if the recipient cannot see them twice. Otherwise their state becomes `unknown` and
-        the person is notified.
-        """
+        """Handle the outbox entries that the previous process was sending when it ended. An entry is sent again if
+        the recipient would not see its message twice. Otherwise the state of the entry becomes `unknown`, and the
+        person is notified."""
         self._has_recovered = False
         safe = [name for name, adapter in self._adapters.items() if adapter.capabilities.idempotent]
         outbox = self._db.outbox
@@ -451,8 +451,8 @@ def _describe_error(problem: Exception) -> str:
 
 
 async def _try_edit(adapter: Adapter, message: OutgoingMessage) -> bool:
-    """Replace the text of a message. Return False if the platform refuses, for example because the message
-    was deleted."""
+    """Replace the text of the platform message that `message` edits. Return False if the platform refuses, for
+    example because that platform message was deleted."""
     assert message.edits is not None
     try:
         await adapter.edit(message.to, message.edits, message.text)

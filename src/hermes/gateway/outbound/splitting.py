@@ -130,8 +130,9 @@ class _Splitter:
         return self._frames[index] if index >= 0 and position < self._frames[index].end else None
 
     def _find_farthest(self, at: int, before: str) -> int:
-        """Return the last possible end of the piece that begins at `at`. If the end is inside a frame, room
-        is reserved for the text that closes the frame."""
+        """Return the last possible end of the piece that begins at the position `at`. `before` is the text that is
+        added before the piece. If the end is inside a code block or table, the piece must also have room for the
+        text that closes it."""
         end = self._find_fitting(at, before, "")
         frame = self._find_frame(end)
         return self._find_fitting(at, before, frame.after) if frame and frame.after else end
@@ -272,8 +273,8 @@ def _find_fences(text: str) -> Iterator[_Frame]:
 
 
 def _make_fence(text: str, opened: re.Match[str], closed: re.Match[str] | None) -> _Frame:
-    """Build the frame of a code block. If the block is not closed, its frame extends beyond the text, so that
-    the last piece closes the block."""
+    """Return the frame of a code block. `opened` and `closed` are the matches of its opening and closing fence. If
+    the block is not closed, its frame extends beyond the end of the text, so that the last piece closes the block."""
     lead = opened["lead"] + " " * len(opened["item"])
     before = f"{lead}{opened['mark']}{opened['info'].rstrip()}\n"
     after = f"\n{lead}{opened['mark']}" if closed is None else f"\n{closed[0]}"
@@ -298,8 +299,8 @@ _SPACES = re.compile(r"[ \t]*+")
 
 
 def _skip_gap(text: str, at: int) -> int:
-    """Return the position after the spaces and blank lines at `at`. The indentation of a line is not
-    skipped."""
+    """Return the first position in `text`, from `at` on, that is after spaces and blank lines. The indentation of a
+    line is not skipped."""
     if at and text[at - 1] != "\n" and (spaces := _SPACES.match(text, at)):
         at = spaces.end()
     lines = _BLANK_LINES.match(text, at)

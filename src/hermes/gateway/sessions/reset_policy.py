@@ -80,10 +80,10 @@ def find_boundary_after(moment: float, hour: int, place: tzinfo | None) -> float
 def format_notice(
     policy: ResetPolicy, reason: str, old: str, setting: str = "session_reset", scope: str | None = None
 ) -> str:
-    """Return the notice after a reset. `old` is the title or id of the previous conversation. `setting` is the
-    name of the setting that holds the policy. `scope` is the name of the person if other people have their own
-    sessions in the same chat.
-    """
+    """Return the text that tells a chat that its conversation was reset. `reason` is the cause of the reset. `old`
+    is the title or id of the previous conversation. `setting` is the name of the setting that holds the reset
+    policy. `scope` is the name of the person if other people have their own sessions in the same chat, otherwise
+    None."""
     which = f"Session of {scope}" if scope else "Session"
     return "\n".join(
         (
@@ -127,7 +127,8 @@ def find_hold_end(policy: ResetPolicy, running: Collection[float]) -> float:
 
 
 def _find_boundary(day: date, at: time, place: tzinfo | None) -> float | None:
-    """Return the boundary (see the module) of a local day, or None if the time zone skips the day."""
+    """Return the first moment of the local `day` when clocks in the time zone `place` show the time `at` or later.
+    This is the boundary of the day. Return None if the time zone skips the day."""
     moment = _first_moment_showing(datetime.combine(day, at), place)
     if _wall_time(moment, place).date() != day:  # clocks skip the rest of the day, or the whole day
         begin = _first_moment_showing(datetime.combine(day, time.min), place)

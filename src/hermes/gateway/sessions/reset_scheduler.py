@@ -45,8 +45,8 @@ class ChatResets:
         return self._context.settings.find_policy(source.platform, source.chat_type, source.thread_id)
 
     async def reset_if_due(self, at: float | None = None) -> None:
-        """Reset the chat if a reset is due at the time `at`. `at` is the send time of the current message, or None
-        for the current time."""
+        """Reset the chat if a reset is due. `at` is the time for which this is decided: the send time of the
+        message that is processed next, or None for the current time."""
         if self.policy.mode == "none":
             return
         session_id = self._chat.session_id

@@ -101,7 +101,8 @@ class Body(msgspec.Struct):
 
 
 def sign(secret: bytes, body: bytes, at: float) -> str:
-    """Return the value of the header `X-Hermes-Signature` for a body that is sent at the time `at`."""
+    """Return the value of the header `X-Hermes-Signature` for a request with this body. `at` is the time at which
+    the request is sent."""
     return f"t={at:.0f},v1={_hex_digest(secret, _date_prefix(f'{at:.0f}'), body)}"
 
 
