@@ -83,7 +83,7 @@ def find_limit(settings: GatewaySettings, *, is_owner: bool, is_shared: bool = F
 
 
 def find_day(now: float, place: tzinfo | None) -> tuple[float, float]:
-    """Return the begin and the end of the day that contains the time `now`, in the time zone `place`."""
+    """Return the start and the end of the day that contains the time `now`, in the time zone `place`."""
     begin = end = now - 2 * clock.DAY
     while end <= now:
         begin, end = end, find_boundary_after(end, 0, place) or end + clock.DAY
@@ -91,7 +91,7 @@ def find_day(now: float, place: tzinfo | None) -> tuple[float, float]:
 
 
 def find_month(now: float, place: tzinfo | None) -> tuple[float, float]:
-    """Return the begin and the end of the month that contains the time `now`, in the time zone `place`."""
+    """Return the start and the end of the month that contains the time `now`, in the time zone `place`."""
     first = datetime.fromtimestamp(now, place).replace(
         day=1, hour=0, minute=0, second=0, microsecond=0, fold=0
     )

@@ -127,8 +127,8 @@ def find_hold_end(policy: ResetPolicy, running: Collection[float]) -> float:
 
 
 def _find_boundary(day: date, at: time, place: tzinfo | None) -> float | None:
-    """Return the first moment of the local `day` when clocks in the time zone `place` show the time `at` or later.
-    This is the boundary of the day. Return None if the time zone skips the day."""
+    """Return the boundary of the local `day`: the first moment when clocks in the time zone `place` show the time
+    `at` of that day, or a later time. Return None if the time zone skips the day."""
     moment = _first_moment_showing(datetime.combine(day, at), place)
     if _wall_time(moment, place).date() != day:  # clocks skip the rest of the day, or the whole day
         begin = _first_moment_showing(datetime.combine(day, time.min), place)

@@ -272,7 +272,7 @@ class SeenRequests:
             return True
 
     def accept(self, mark: str) -> None:
-        """Record that the message of a request is in the inbox."""
+        """Record that the message of the signed request `mark` is in the inbox."""
         with self._lock:
             request = self._seen.get(mark)
             if request is not None and not request.is_accepted:
