@@ -57,7 +57,8 @@ class Adapter(Protocol):
         """Return the length of a text as the platform counts it."""
 
     async def run(self, receive: Receive, ready: Callable[[], None]) -> None:
-        """Connect, call `ready`, and receive until cancelled. May be called again after it has raised."""
+        """Connect to the platform, call `ready` once connected, and pass each received message to `receive` until
+        cancelled. If `run` raises an error, the gateway may call it again."""
 
     async def send(
         self,
@@ -76,13 +77,14 @@ class Adapter(Protocol):
         """
 
     async def edit(self, to: Source, message_id: str, text: str) -> None:
-        """Replace the text of a sent message."""
+        """Replace the text of an earlier message of the bot. `message_id` is the id that `send` returned."""
 
     async def typing(self, to: Source) -> None:
         """Show the typing indicator for some seconds, if the platform has one."""
 
     async def open_thread(self, to: Source, name: str) -> str | None:
-        """Open a thread in a chat and return its id. Return None if the platform has no threads."""
+        """Open a thread with the title `name` in the chat `to`, and return the id of the thread. Return None if the
+        platform has no threads."""
 
     async def close(self) -> None: ...
 
@@ -114,7 +116,7 @@ class OffersChoices(Protocol):
         reply_to: str | None = None,
         silent: bool = False,
     ) -> str | None:
-        """Deliver a message as `send` does, with buttons below it."""
+        """Deliver a message as `send` does, with one button below it for each of `choices`."""
 
 
 @runtime_checkable
@@ -131,7 +133,8 @@ class SendsFiles(Protocol):
         reply_to: str | None = None,
         silent: bool = False,
     ) -> str | None:
-        """Deliver a text file. The other parameters and the result are those of `send`."""
+        """Deliver a text file with the file name `name` and the bytes `content`. The other parameters and the
+        result are those of `send`."""
 
 
 @runtime_checkable
@@ -140,7 +143,8 @@ class FetchesFiles(Protocol):
     and acknowledges the message before it fetches the files, so that a slow file delays only its own chat."""
 
     async def fetch(self, reference: Mapping[str, Any]) -> bytes:
-        """Fetch the file of an `OfferedFile` that had this reference."""
+        """Fetch a file from the platform and return its bytes. `reference` is the one that the adapter put into the
+        `OfferedFile`."""
 
 
 @runtime_checkable

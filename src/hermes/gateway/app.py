@@ -70,14 +70,15 @@ WRITE_PROBE_KEY = "gateway_last_look"
 
 @runtime_checkable
 class ConversationAdapter(Protocol):
-    """An adapter that runs turns itself, without inbox and mailbox. Its client waits for the answer."""
+    """An adapter that runs turns itself and returns the answer to a waiting client, such as an API request. Its
+    messages do not pass through the inbox and a mailbox."""
 
     def attach(self, context: GatewayContext, lookup: SessionLookup) -> None: ...
 
 
 @runtime_checkable
 class ObservedAgents(Protocol):
-    """Agents whose model calls can be observed."""
+    """A factory of agents that can report every model call to an observer."""
 
     def observe_calls(self, observe: Callable[[CallReport, float | None], None]) -> None: ...
 
@@ -172,11 +173,12 @@ class Gateway:
             self._start_background(service_manager.feed_watchdog())
 
     async def _resume(self) -> None:
-        """Resume the unfinished work of the previous process."""
+        """Deliver the outbox entries and process the inbox messages that the previous gateway process left."""
         await asyncio.gather(until_stored(self.delivery.take_up), until_stored(self.router.resume_inbox))
 
     async def close(self) -> None:
-        """Shut down in order. Unfinished work stays in the store."""
+        """Shut the gateway down step by step. Unfinished messages and deliveries stay in the store for the next
+        start."""
         self._draining = True
         service_manager.notify(service_manager.STOPPING)
         operations = list(self._operations)
@@ -235,7 +237,8 @@ class Gateway:
         }
 
     async def _take_up_outbox(self) -> dict[str, Any]:
-        """Deliver the outbox entries that a command has queued again."""
+        """Deliver the outbox entries that another process, such as a `hermes` command, has put back into the queue.
+        Return an empty result for the requester."""
         await self.delivery.take_up()
         return {}
 
@@ -377,7 +380,8 @@ def no_platform_error(wrong: Mapping[str, str]) -> errors.HermesError:
 
 
 async def _check_model(agents: StandardAgentProvider) -> None:
-    """Log a model error at the start, so that the operator sees it before the first message arrives."""
+    """Open the model when the gateway starts, and log an error if that fails. The operator then sees the error
+    before the first message arrives."""
     try:
         await agents.open_model()
     except errors.HermesError as problem:
@@ -385,7 +389,8 @@ async def _check_model(agents: StandardAgentProvider) -> None:
 
 
 async def _wait_for_any(*events: asyncio.Event) -> asyncio.Event:
-    """Wait until at least one event is set. Return the first set event in the order of the arguments."""
+    """Wait until at least one of `events` is set, and return it. If several are set, return the first in the order
+    of the arguments."""
     waiting = [asyncio.ensure_future(event.wait()) for event in events]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:

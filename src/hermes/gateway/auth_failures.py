@@ -49,7 +49,7 @@ class AuthFailures:
         self._records: OrderedDict[str, _Record] = OrderedDict()
 
     def change(self, per_minute: int) -> None:
-        """Change the allowed number of failures per minute. Recorded failures stay counted."""
+        """Set the allowed number of failures per minute. Failures that were recorded before still count."""
         self._per_minute = per_minute
 
     def get_wait(self, who: str) -> float:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 class GatewayAgents(AgentProvider, Protocol):
     @property
     def processes(self) -> BackgroundProcesses:
-        """The background processes that tools started."""
+        """The background processes that tools of the agents started."""
 
     @property
     def subagents(self) -> Subagents:
-        """The subagents of this program's conversations."""
+        """The running subagents of all conversations of this process."""
 
 
 class GatewayContext:

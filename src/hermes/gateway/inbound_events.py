@@ -58,8 +58,8 @@ class Source(NamedTuple):
 
     @property
     def storable(self) -> Source:
-        """The source with lone surrogates replaced. Platforms may send lone surrogates, which the store cannot
-        hold."""
+        """This source with all lone surrogates in its texts replaced. Platforms may send lone surrogates, which the
+        store cannot hold."""
         texts: dict[str, Any] = {
             name: replace_surrogates(value)
             for name, value in self._asdict().items()
@@ -68,15 +68,16 @@ class Source(NamedTuple):
         return self._replace(**texts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the source as a dictionary, in the documented format of `origin`."""
+        """Return the source as a dictionary. This is the documented format of the field `origin` in
+        `sessions.json`."""
         data = self._asdict()
         always = {"platform": self.platform} | {name: data[name] for name in _ALWAYS}
         return always | {name: data[name] for name in _IF_ANY if data[name]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Source:
-        """Parse the result of `to_dict`. Unknown fields are ignored. Raise `InvalidArgument` for an unknown
-        platform or chat type."""
+        """Parse a dictionary that `Source.to_dict` returned. Unknown fields are ignored. Raise `InvalidArgument`
+        for an unknown platform or chat type."""
         platform = canonical_source(str(data.get("platform") or ""))
         if platform not in PLATFORMS and platform not in registry.PLATFORMS:
             raise errors.make_error(errors.InvalidArgument, f"unknown platform {platform!r:.40}")
@@ -123,7 +124,8 @@ class RemoteFile(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A message from a platform, or a change: an edited or deleted message, a button press, a moved chat."""
+    """A message that was received from a platform, or a change that the platform reports: an edited or deleted
+    message, a button press, or a chat with a new id."""
 
     source: Source
     text: str
@@ -170,8 +172,8 @@ class Event(NamedTuple):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Event:
-        """Parse the result of `to_dict`. Raise `InvalidArgument` if the format is incompatible, for example
-        written by another version of the program."""
+        """Parse a dictionary that `Event.to_dict` returned. Raise `InvalidArgument` if its format is incompatible,
+        for example because another version of the program wrote it."""
         try:
             return cls(
                 Source.from_dict(data["source"]),

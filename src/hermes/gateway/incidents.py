@@ -18,7 +18,7 @@ MOST = 20
 
 
 class Incident(NamedTuple):
-    """An event in a chat that is not recorded in its sessions, such as an unknown delivery."""
+    """Something that happened in a chat and is not recorded in its sessions, such as an unknown delivery."""
 
     at: float
     text: str
@@ -39,8 +39,8 @@ def list_incidents(db: SessionDB, key: str) -> list[Incident]:
 
 
 def count_interruption(db: SessionDB, key: str, entry_id: int) -> int:
-    """Record that a process ended before it had processed this inbox entry. Return how often this has happened
-    to the entry."""
+    """Record in the route of the chat `key` that a process ended while it processed the inbox entry `entry_id`.
+    Return how often this has happened to the inbox entry."""
 
     def increment(entry: dict[str, Any]) -> dict[str, Any]:
         before = entry.get("cut_off", {})
@@ -52,19 +52,19 @@ def count_interruption(db: SessionDB, key: str, entry_id: int) -> int:
 
 
 def note_arrival(db: SessionDB, key: str) -> None:
-    """Record that a person switched to another conversation in this chat. For resets, a switch counts as
-    activity."""
+    """Record that a person has just switched the chat `key` to another conversation. Automatic resets treat the
+    switch like a message of the person."""
     _change_entry(db, key, lambda entry: {"came": clock.now()})
 
 
 def last_arrival(db: SessionDB, key: str) -> float:
-    """Return when a person last switched to another conversation in this chat, or 0 if nobody did."""
+    """Return the time at which a person last switched the chat `key` to another conversation, or 0 if nobody did."""
     return float((_get_entry(db, key) or {}).get("came", 0.0))
 
 
 def mark_saved(db: SessionDB, key: str, session_id: str, spoke: float | None) -> None:
-    """Record that the agent saved its memory before a reset of this session. `spoke` is the time of the person's
-    last message. It identifies the reset."""
+    """Record that the agent saved its memory before a reset of the session `session_id`. `spoke` is the time of the
+    last message of a person before the reset. It tells this reset from later resets of the same session."""
     _change_entry(db, key, lambda entry: {"saved": {"session": session_id, "spoke": spoke}})
 
 
@@ -73,13 +73,13 @@ def is_saved(db: SessionDB, key: str, session_id: str, spoke: float | None) -> b
 
 
 def set_preview(db: SessionDB, key: str, entry_id: int, preview: str) -> None:
-    """Record which platform message shows the preview of the answer to this inbox entry."""
+    """Record which platform message shows the preview of the answer to the inbox entry `entry_id`."""
     _change_entry(db, key, lambda entry: {"preview": {"message": entry_id, "shown": preview}})
 
 
 def get_preview(db: SessionDB, key: str, entry_id: int) -> str | None:
-    """Return the id of the platform message that shows the preview for this inbox entry, or None. An earlier
-    process may have recorded it."""
+    """Return the id of the platform message that shows the preview of the answer to the inbox entry `entry_id`, or
+    None if there is none. An earlier process may have recorded it."""
     preview = (_get_entry(db, key) or {}).get("preview", {})
     return preview["shown"] if preview.get("message") == entry_id else None
 
@@ -92,6 +92,7 @@ def _get_entry(db: SessionDB, key: str) -> dict[str, Any] | None:
 def _change_entry(
     db: SessionDB, key: str, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> dict[str, Any] | None:
-    """Change fields of the entry of a chat and return it. Return None if the chat is unknown."""
+    """Change the column `entry` of a chat's route and return the new value. `change` gets the old value and returns
+    the fields to set. Return None if the chat has no route."""
     route = db.routing.change_entry(key, lambda entry: {**entry, **change(entry)})
     return None if route is None else route.entry

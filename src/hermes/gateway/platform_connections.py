@@ -32,7 +32,8 @@ class Connections:
     def __init__(
         self, adapters: Mapping[str, Adapter], receive: Receive, on_change: Callable[[PlatformState], None]
     ) -> None:
-        """Create the connections. `on_change` is called after each change of state."""
+        """Create the object that keeps the gateway connected to its platforms. `on_change` is called after each
+        change of the state of a connection."""
         self._adapters, self._receive, self._tell = adapters, receive, on_change
         self.states = {name: PlatformState(name, CONNECTING, clock.now()) for name in adapters}
         self._changed = asyncio.Event()
@@ -52,7 +53,7 @@ class Connections:
         self._start(name)
 
     async def wait_for_result(self, name: str, seconds: float) -> None:
-        """Wait until a platform is connected or has failed, for at most `seconds`."""
+        """Wait for at most `seconds` until the platform `name` is connected or its connection has failed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self.states[name].state == CONNECTING:
@@ -67,7 +68,7 @@ class Connections:
             await asyncio.gather(task, return_exceptions=True)
 
     def forget(self, name: str) -> None:
-        """Remove a disconnected platform."""
+        """Remove the state of a disconnected platform, so that it is no longer reported."""
         self.states.pop(name, None)
 
     def _start(self, name: str) -> None:
@@ -129,8 +130,8 @@ class Connections:
 
     @contextmanager
     def keep_hope(self) -> Iterator[None]:
-        """Do not set `hopeless` within the `with` block. A reload uses this, because it may reconnect a
-        misconfigured platform with its old options."""
+        """Within the `with` block, do not set the event `hopeless`, even if no platform can be connected. A reload
+        uses this, because it may reconnect a misconfigured platform with its old options."""
         self._keeps_hope = True
         try:
             yield

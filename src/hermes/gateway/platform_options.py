@@ -13,8 +13,8 @@ Options = TypeVar("Options", bound=Section)
 
 
 def read_options(declared: type[Options], settings: PlatformSettings) -> Options:
-    """Return the options of a platform as an instance of `declared`. Unset and empty options get their defaults.
-    Raise `Misconfigured` for an invalid value."""
+    """Return the options in a platform's settings as an instance of `declared`, the class that declares them. Unset
+    and empty options get their defaults. Raise `Misconfigured` for an invalid value."""
     values = {}
     for name, setting in list_settings(declared).items():
         value = settings.more.get(name)

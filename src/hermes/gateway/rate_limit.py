@@ -24,8 +24,9 @@ class TokenBuckets:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def take(self, who: str, now: float) -> tuple[bool, bool]:
-        """Take a token from the bucket of `who`. Return two values: whether a token was left, and if not, whether
-        to notify the person now. A person is notified at most once a minute."""
+        """Take a token from the bucket of the person `who`. `now` is the current time. Return two values: whether
+        the bucket had a token, and if not, whether to notify the person now. A person is notified at most once a
+        minute."""
         bucket = self._buckets.pop(who, None) or _Bucket(self._size, now)
         self._buckets[who] = bucket
         if len(self._buckets) > self._most:

@@ -45,7 +45,7 @@ platform."""
 
 
 class Report(NamedTuple):
-    """The result of a reload."""
+    """What a reload of the settings has changed and what it could not change."""
 
     changed: list[str]
     """The settings that changed, one line for each, without secret values."""
@@ -61,8 +61,8 @@ class Report(NamedTuple):
 @runtime_checkable
 class ReloadableAgents(Protocol):
     async def reload(self) -> None:
-        """Read the settings of the model and the agent again. Raise `HermesError` and change nothing if they
-        cannot be used."""
+        """Read the settings of the model and of the agent again. If the settings cannot be used, raise
+        `HermesError` and keep the old ones."""
 
 
 class Reloader:
@@ -85,7 +85,8 @@ class Reloader:
         self._one_at_a_time = asyncio.Lock()
 
     async def reload(self) -> Report:
-        """Apply the settings that are now in the files. Raise `HermesError` if they are refused."""
+        """Read the settings files again and apply the settings to the running gateway. Return what has changed.
+        Raise `HermesError` if the settings are refused; the old ones then stay in force."""
         async with self._one_at_a_time:
             try:
                 report = await self._reload()
@@ -146,10 +147,10 @@ class Reloader:
     async def _make_changed(
         self, old: GatewaySettings, new: GatewaySettings
     ) -> tuple[dict[str, Adapter], dict[str, str]]:
-        """Create the adapters of new and changed platforms.
-        Raise `BadConfig` if the adapter of a connected or changed platform cannot be created. For a platform with
-        unchanged options that was not connected, return the error.
-        """
+        """Create the adapters of the platforms that are new or changed in the settings `new`. Return two
+        dictionaries by platform: the adapters, and errors. If the adapter of a connected or changed platform cannot
+        be created, raise `BadConfig`. If the platform has unchanged options and was not connected before, return
+        its error instead."""
         made: dict[str, Adapter] = {}
         broken: dict[str, str] = {}
         for name, platform in new.enabled.items():
@@ -171,7 +172,7 @@ class Reloader:
         return made, broken
 
     def _apply(self, old: GatewaySettings, new: GatewaySettings, program: Settings) -> None:
-        """Put the new settings in force. Nothing here can fail."""
+        """Make all parts of the running gateway use the settings `new` instead of `old`. No step here can fail."""
         context, self._program = self._context, program
         context.settings = new
         context.limits.apply(new)
@@ -185,8 +186,9 @@ class Reloader:
             self._restart_health()
 
     async def _move(self, name: str, new: Adapter | None) -> str:
-        """Replace the adapter of a platform, or remove it if `new` is None. Wait for running requests and
-        deliveries of the old adapter. Return the result for `Report.platforms`."""
+        """Replace the adapter of the platform `name` by `new`, or remove it if `new` is None. First wait for the
+        running requests and deliveries of the old adapter. Return the result of the platform for
+        `Report.platforms`."""
         old, seconds = self._adapters.get(name), self._context.settings.drain_seconds
         if new is not None:
             self._attach(new)
@@ -217,8 +219,9 @@ class Reloader:
         return "connected" if old is None else "reconnected"
 
     async def _take_back(self, old: GatewaySettings, made: Mapping[str, Adapter]) -> dict[str, str]:
-        """Return the platforms that refused their new options, with the reason. Reconnect those that were enabled
-        before with their old options."""
+        """Find the platforms with a new adapter (`made`) that refused their new options. Those that were enabled in
+        the settings `old` are connected again with their old options. Return the reason for each platform that
+        refused."""
         refused = {
             name: state.error or state.state
             for name in made
@@ -273,7 +276,8 @@ def _list_program_changes(old: Settings, new: Settings) -> Iterator[str]:
 
 
 def _list_changed_keys(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return the changed variables of `.env` that do not belong to a setting, such as the key of the model."""
+    """Return the names of the variables that differ between the `old` and the `new` content of `.env` and do not
+    belong to a setting, such as the API key of the model."""
     settings = {setting.variable for setting in (*SETTINGS.values(), *GATEWAY_SETTINGS.values())}
     platforms = tuple(make_variable(name, "") for name in registry.PLATFORMS)
     changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))

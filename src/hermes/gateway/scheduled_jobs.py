@@ -33,7 +33,7 @@ Post = Callable[[str, OutgoingMessage, str, str | None], Awaitable[object]]
 
 
 def make_ticker(context: GatewayContext) -> Ticker | None:
-    """Return the ticker of the gateway. None if the settings turn it off."""
+    """Return the ticker that starts due jobs in the gateway. Return None if the settings turn it off."""
     settings = read_settings().cron
     if not settings.in_gateway:
         return None
@@ -46,7 +46,7 @@ def make_ticker(context: GatewayContext) -> Ticker | None:
 
 
 def make_job_tools() -> list[Tool]:
-    """Return the tools with which the agent of an owner proposes jobs."""
+    """Return the tools with which an agent that works for an owner of the machine can propose jobs."""
     from hermes.jobs.cron.proposal_tool import ScheduleJob
 
     return [ScheduleJob(HomeSender(None).check_destination)]
@@ -61,8 +61,9 @@ class HomeSender:
         get_settings: Callable[[], GatewaySettings] = read_gateway_settings,
         post: Post | None = None,
     ) -> None:
-        """Without `post`, messages are put into the outbox, and a running gateway is asked to deliver them. Without
-        `db`, platforms can only be checked."""
+        """Create a sender. `post` posts a message in a running gateway. Without `post`, the sender writes to the
+        outbox itself and asks a running gateway to deliver the message. Without `db`, the sender can only check
+        destinations."""
         self._db, self._get_settings, self._post = db, get_settings, post or self._put
 
     def check(self, platform: str) -> None:
@@ -70,7 +71,8 @@ class HomeSender:
         self._find_home(platform)
 
     def check_destination(self, deliver: str) -> None:
-        """Raise `HermesError` if results cannot go to this destination. Files and `none` need no platform."""
+        """Raise `HermesError` if results of jobs cannot be delivered to `deliver`. This is the name of a platform,
+        `file` or `none`. Only a platform must be set up."""
         if deliver not in (FILE, NOWHERE):
             self.check(deliver)
 
@@ -102,7 +104,8 @@ class HomeSender:
     async def _put(
         self, key: str, message: OutgoingMessage, idempotency_key: str, session_id: str | None
     ) -> None:
-        """Put the message into the outbox from a process without connections."""
+        """Put a message into the outbox from a process that has no connections to platforms, and ask a running
+        gateway to deliver it."""
 
         def put() -> None:
             assert self._db is not None
@@ -116,7 +119,8 @@ class HomeSender:
         await asyncio.to_thread(put)
 
     def _make_adapter(self, platform: str) -> Adapter | None:
-        """Return an adapter that is not connected. It says how long a message of the platform may be."""
+        """Return an adapter of the platform that is not connected, or None if it cannot be created. It is only
+        asked how long a message may be."""
         with suppress(AdapterError, ImportError):
             return make_adapter(self._get_settings().platforms[platform])
         return None

@@ -32,14 +32,15 @@ class PlatformSettings(PlatformSection, frozen=True):
     """The platform's own options that are set, including secrets, by name in lower case."""
 
     def __repr__(self) -> str:
-        """Omit the option values, because they include secrets that must not be logged."""
+        """Return the settings as text, for error messages and the log. The values of the options are left out,
+        because they include secrets."""
         fields = {field: getattr(self, field) for field in self.__struct_fields__}
         fields["more"] = dict.fromkeys(self.more, "…")
         return f"PlatformSettings({', '.join(f'{field}={value!r}' for field, value in fields.items())})"
 
     @property
     def secrets(self) -> frozenset[str]:
-        """The secret values of the options."""
+        """The values of this platform's options that are secret, such as its token."""
         return frozenset(find_secrets(dict(self.more)))
 
 
@@ -66,7 +67,7 @@ class GatewaySettings(GatewaySection, frozen=True, kw_only=True):
 
     @property
     def enabled(self) -> dict[str, PlatformSettings]:
-        """The platforms to connect."""
+        """The settings of the platforms that are enabled, by the name of the platform."""
         return {name: platform for name, platform in self.platforms.items() if platform.enabled}
 
     @property
@@ -74,7 +75,8 @@ class GatewaySettings(GatewaySection, frozen=True, kw_only=True):
         return frozenset().union(*(platform.secrets for platform in self.platforms.values()))
 
     def find_policy(self, platform: str, chat_type: str, thread_id: str | None = None) -> ResetPolicy:
-        """Return the reset policy of the platform, otherwise that of the chat type, otherwise the general one."""
+        """Return the reset policy for a chat. This is the policy of its platform. If none is set, it is that of the
+        chat type, and otherwise the general one."""
         return self._find_named_policy(platform, chat_type, thread_id)[1]
 
     def find_policy_name(self, platform: str, chat_type: str, thread_id: str | None = None) -> str:
@@ -84,8 +86,9 @@ class GatewaySettings(GatewaySection, frozen=True, kw_only=True):
     def _find_named_policy(
         self, platform: str, chat_type: str, thread_id: str | None
     ) -> tuple[str, ResetPolicy]:
-        """Return the config key and the policy. A thread in a group uses the policy for threads, or if there is
-        none, the policy for the type of its chat."""
+        """Return the reset policy for a chat, and the config key under which it is set. A policy for the platform
+        comes first. In a thread of a group, the policy for threads comes next. Then follow the policy for the type
+        of the chat and the general policy."""
         if platform in self.reset_by_platform:
             return f"reset_by_platform.{platform}", self.reset_by_platform[platform]
         in_thread = chat_type == "thread" or (bool(thread_id) and chat_type != "dm")
@@ -106,8 +109,8 @@ def read_gateway_settings() -> GatewaySettings:
 
 
 def parse_gateway_settings(values: Mapping[str, Any], *, file: str) -> GatewaySettings:
-    """Build the settings from parsed values of `config.yaml`. `file` is the path that error messages and origins
-    name."""
+    """Return the settings of the gateway from `values`, the parsed content of `config.yaml`. `file` is the path of
+    config.yaml, for error messages and for the origins of the settings."""
     reader = _GatewayReader(values, file)
     found = {name: reader.read_section(name, declared) for name, declared in GATEWAY_SECTIONS.items()}
     general = GatewaySection(**found["gateway"])
@@ -125,7 +128,8 @@ def parse_gateway_settings(values: Mapping[str, Any], *, file: str) -> GatewaySe
 
 
 def get_value(settings: GatewaySettings, key: str) -> Any:
-    """Return the value at the dotted path `key`, or its default. Return None if there is neither."""
+    """Return the value of the setting with the dotted path `key`, such as `platforms.telegram.home_channel`, or its
+    default. Return None if there is neither."""
     section, _, rest = key.partition(".")
     if not rest:
         return getattr(settings.keying, section)
@@ -142,13 +146,14 @@ def get_value(settings: GatewaySettings, key: str) -> Any:
 
 
 class _GatewayReader(SettingsReader):
-    """A settings reader that also reads the settings of chat types and platforms."""
+    """Reads the settings of the gateway from config.yaml, including those of chat types and platforms."""
 
     def read_policies(
         self, section: str, owners: tuple[str, ...], general: ResetPolicy
     ) -> dict[str, ResetPolicy]:
-        """Read the policies of a section by owner, a chat type or a platform. A field that a policy does not set
-        gets its value from `general`."""
+        """Read the reset policies in a section of config.yaml. The keys of the section are those in `owners`: chat
+        types or platforms. Return the policies by these keys. A field that a policy does not set gets its value
+        from `general`."""
         policies = {}
         for owner, written in self._read_owned(section, f"{owners[0]}: {{mode: daily}}").items():
             if owner in owners:
@@ -190,7 +195,8 @@ class _GatewayReader(SettingsReader):
         return platform
 
     def _find_variables(self, platform: str) -> dict[str, str]:
-        """Return the platform's environment variables by setting name."""
+        """Return the names of the environment variables that hold settings of the platform, by the name of the
+        setting."""
         prefix, aliases = make_variable(platform, ""), registry.PLATFORMS[platform].variable_aliases
         names = {
             variable: variable.removeprefix(prefix).lower()
@@ -200,8 +206,8 @@ class _GatewayReader(SettingsReader):
         return {aliases.get(name, name): variable for variable, name in names.items()}
 
     def _read_owned(self, section: str, example: str) -> dict[str, Mapping[str, Any]]:
-        """Return the settings of each platform or chat type in a section, by its documented name. `example` is
-        shown in error messages."""
+        """Return the inner sections of a section of config.yaml whose keys are platforms or chat types. The result
+        is by the documented name of the platform or chat type. `example` shows a valid value in error messages."""
         sections: dict[str, Mapping[str, Any]] = {}
         for owner, inner in self.get_section(section, example).items():
             if inner is not None and not isinstance(inner, Mapping):

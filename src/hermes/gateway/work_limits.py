@@ -37,7 +37,7 @@ class WorkLimits:
         return self._deliveries[platform]
 
     def apply(self, settings: GatewaySettings) -> None:
-        """Apply the limits of changed settings. Work that already holds a slot continues."""
+        """Use the limits in `settings` from now on. Work that already holds a slot continues."""
         self.turns.resize(settings.turns_at_once)
         self.attachments.resize(settings.attachments_at_once)
         self.model_calls.resize(settings.model_calls_at_once)
@@ -46,11 +46,12 @@ class WorkLimits:
             slots.resize(settings.deliveries_at_once)
 
     def limit_model_calls(self) -> None:
-        """Apply the limit on model calls to all agents of this program."""
+        """Make all agents of this process respect the limit on concurrent model calls."""
         call_limit.set_limit(self.model_calls)
 
     def describe(self) -> dict[str, dict[str, int]]:
-        """Return for each limit, by name: its maximum (`most`), the slots `in_use`, and the number `waiting`."""
+        """Return the use of each limit by its name. For each one, `most` is the number of slots, `in_use` the
+        number of used ones, and `waiting` the number of waiting chats or calls."""
         limits = {
             "turns": self.turns,
             "model calls": self.model_calls,

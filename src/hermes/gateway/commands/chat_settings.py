@@ -50,8 +50,8 @@ async def set_home(context: ChatCommandContext, words: str) -> CommandReply:
 
 
 async def pair(context: ChatCommandContext, words: str) -> CommandReply:
-    """Reply that the code was not accepted. A valid code never reaches this command, because access control
-    handles it first."""
+    """Run `/pair`: reply that the pairing code was not accepted. A message with a valid code never gets here,
+    because access control handles it first."""
     if context.source.chat_type != "dm":
         return CommandReply("Send the code in a private chat.")
     return CommandReply("This code is not valid. `hermes gateway pair` prints a new one.")

@@ -34,10 +34,10 @@ def make_core_context(context: ChatCommandContext) -> CommandContext:
 
 
 async def run_core_command(command: SharedCommand, context: ChatCommandContext, words: str) -> Reply:
-    """Run a shared command and return its reply.
+    """Run a shared command with the arguments `words`, and return its reply.
 
-    If the reply is a list, remember it for the sender. A number in their next command then refers to an entry of
-    that list.
+    If the reply is a list of conversations or search hits, remember the list for the sender. A number in the
+    sender's next command then refers to a line of that list.
     """
     reply = await command.run(make_core_context(context), words)
     if isinstance(reply, ConversationList | SearchHits):
@@ -46,8 +46,9 @@ async def run_core_command(command: SharedCommand, context: ChatCommandContext, 
 
 
 class ChatSurface:
-    """The surface of the shared commands in a chat. It cannot ask the person a question while a command runs, so
-    confirmations are assumed and file changes are not offered."""
+    """The surface that shared commands see when they run in a chat. It cannot ask the person a question while a
+    command runs. Therefore every confirmation counts as given, nothing can be chosen from options, and a command
+    does not offer to change files."""
 
     edits_files = False
 

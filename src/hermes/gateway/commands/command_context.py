@@ -44,11 +44,13 @@ class RememberedLists:
             self._ids.popitem(last=False)
 
     def get(self, source: Source) -> Sequence[str]:
-        """Return the session ids of the sender's last list, or an empty sequence if there was no list."""
+        """Return the session ids of the last list that was shown to the sender in `source`. If no list was shown,
+        the result is empty."""
         return self._ids.get(self._identify_reader(source) or "", ())
 
     def _identify_reader(self, source: Source) -> str | None:
-        """Return the id of the sender, or None for an anonymous sender in a group, because that could be anybody."""
+        """Return the user id of the sender, under which their list is remembered. Return None for an anonymous
+        sender in a group, because several people can write as the same anonymous sender."""
         return source.participant or (source.chat_id if source.chat_type == "dm" else None)
 
 
@@ -65,15 +67,15 @@ class ReplyChat(Protocol):
 
     @property
     def working_since(self) -> float | None:
-        """When the running turn began, or None if no turn is running."""
+        """When the running turn of this chat began, or None if no turn is running."""
 
     @property
     def waiting(self) -> int:
-        """The number of messages that wait for an answer."""
+        """The number of messages of this chat that wait in the inbox for an answer."""
 
     @property
     def waiting_approvals(self) -> Sequence[PendingApproval]:
-        """The approval requests that wait for an answer."""
+        """The approval requests of this chat that wait for an answer."""
 
 
 class ReplyContext(Protocol):
@@ -115,7 +117,7 @@ class CommandChat(ReplyChat, Protocol):
 
     @property
     def session_id(self) -> str | None:
-        """The id of the live session, or None if there is none."""
+        """The id of the chat's live session, or None if the chat has none."""
 
     @property
     def incidents(self) -> Sequence[Incident]:
@@ -126,14 +128,15 @@ class CommandChat(ReplyChat, Protocol):
         """The running subagents of all conversations of this process."""
 
     async def resend_unknown(self) -> int:
-        """Queue the messages whose delivery is unknown again. Return their number. They are sent before the reply of
-        the command."""
+        """Put the messages to this chat whose delivery is unknown back into the queue, and return their number.
+        They are sent before the reply of the command."""
 
     async def drop_queued(self) -> int:
         """Give up the messages to this chat that are not sent yet. Return their number."""
 
     def answer_approval(self, context: ChatCommandContext, words: str, *, allowed: bool) -> str:
-        """Answer an approval request. Return the reply for the person."""
+        """Answer an approval request of this chat. `words` is the text after `/approve` or `/deny`, and `allowed`
+        is True for `/approve`. Return the reply for the person."""
 
 
 class ChatCommandContext(NamedTuple):

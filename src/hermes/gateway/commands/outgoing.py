@@ -14,7 +14,8 @@ _STOP: SharedCommand = shared_commands.BY_NAME["stop"]
 
 
 async def resend(context: ChatCommandContext, words: str) -> CommandReply:
-    """Send the messages whose delivery is unknown again. If there are none, send the last answer again."""
+    """Run `/resend`: send the messages to this chat whose delivery is unknown again. If there are none, send the
+    last answer again."""
     resent = await context.chat.resend_unknown()
     if not resent:
         return await _run_shared(_RESEND, context, words)
@@ -22,7 +23,8 @@ async def resend(context: ChatCommandContext, words: str) -> CommandReply:
 
 
 async def stop(context: ChatCommandContext, words: str) -> CommandReply:
-    """Stop the turn, and give up the messages that are not sent yet, such as the rest of a long answer."""
+    """Run `/stop`: stop the running turn of this chat, and give up the messages to it that are not sent yet, such
+    as the rest of a long answer."""
     dropped = await context.chat.drop_queued()
     if not dropped:
         return await _run_shared(_STOP, context, words)

@@ -202,8 +202,8 @@ def describe_resets(context: ReplyContext) -> list[str]:
 
 
 def _describe_budget(context: ReplyContext) -> list[str]:
-    """Return a line about the daily limit, or no line. A person's limit is shown only in a private chat, because it
-    includes their private conversations."""
+    """Return one line that says how much of the daily limit is left, or an empty list. The limit of a person is
+    shown only in a private chat, because its use includes their private conversations."""
     if context.source.chat_type != "dm" and not context.chat.is_shared:
         return []
     budget = context.budget()

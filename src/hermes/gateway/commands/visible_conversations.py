@@ -18,7 +18,8 @@ IN_TRASH = "The conversation of this chat is in the trash. Your next message beg
 
 
 class ChatVisibility:
-    """The `Visibility` of a chat for the sender of a command."""
+    """Decides which conversations and which memory a command may show or open in a chat, for the sender of the
+    command. Implements `Visibility`."""
 
     def __init__(self, context: ChatCommandContext) -> None:
         self._context, self._principal = context, context.store.principal
@@ -29,23 +30,22 @@ class ChatVisibility:
 
     @property
     def can_show_memory(self) -> bool:
-        """Whether the memory may be shown in this chat. A shared chat has a memory of its own, which all participants
-        may see. The memory of a person is shown only in a private chat."""
+        """Whether a command may show the agent's memory in this chat. A shared chat has a memory of its own, which
+        all its participants may see. The memory about one person is shown only in a private chat."""
         return self._context.chat.is_shared or not self.has_audience
 
     def can_show(self, row: Row) -> bool:
-        """Return whether a conversation may be shown in this chat.
-        A private chat may show all conversations of the sender. Another chat may show only conversations of the
-        room, and conversations of the sender that took place in this chat.
-        """
+        """Return whether the conversation of the session `row` may be shown in this chat. A private chat may show
+        all conversations of the sender. Any other chat may show only conversations of the room, and conversations
+        of the sender that took place in this chat while it was not private."""
         if not self.has_audience or row["owner"] == self._principal.room:
             return True
         # The chat may have been private before it became a group. Conversations from that time stay private.
         return is_from_this_chat(self._context, row) and row["chat_type"] != "dm"
 
     def can_open(self, row: Row) -> bool:
-        """Return whether this chat may continue the conversation `row`. A shared chat may continue only
-        shared conversations."""
+        """Return whether this chat may continue the conversation of the session `row`. A shared chat may continue
+        only conversations of its room. Any other chat may continue only those of the sender that it may show."""
         who = self._principal
         owner = who.room if self._context.chat.is_shared else who.person or who.room
         return bool(row["owner"] == owner and self.can_show(row))
@@ -55,7 +55,7 @@ class ChatVisibility:
 
 
 def is_from_this_chat(context: ChatCommandContext, row: Row) -> bool:
-    """Return whether a conversation began in this chat."""
+    """Return whether the session `row` began in the chat and thread in which the command was sent."""
     source = context.source
     return (row["chat_id"], row["thread_id"] or "") == (source.chat_id, source.thread_id or "")
 
@@ -67,5 +67,5 @@ def describe_empty(context: ReplyContext) -> str:
 
 
 def describe_private(count: int) -> str:
-    """Return the line that says how many private conversations this chat does not show."""
+    """Return a line for the reader of a list. It says that `count` private conversations are left out in this chat."""
     return f"{format_plural(count, 'private conversation')} not shown here: ask me in a private chat."

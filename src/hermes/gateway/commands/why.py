@@ -94,8 +94,8 @@ def _format_session(session: Relative) -> str:
 
 
 def _switches_away(context: ChatCommandContext) -> Iterator[Incident]:
-    """Yield an incident for each time that this chat switched from one conversation to another with
-    `/resume`."""
+    """Yield an incident for each conversation that this chat left with `/resume` for another one. Conversations
+    that this chat may not show are left out."""
     visibility = ChatVisibility(context)
     for row in context.store.search_sessions(limit=MOST_SCANNED):
         if row["end_reason"] != "session_switch" or row["ended_at"] is None:

@@ -35,7 +35,7 @@ class Forbidden(HermesError):
 
 
 class Target(NamedTuple):
-    """A checked URL, ready to be requested."""
+    """A URL that passed the rules of this module, with the headers and TLS options for the request."""
 
     url: httpx2.URL
     headers: dict[str, str]
@@ -49,8 +49,8 @@ class AllowedHosts:
         self._hosts = frozenset(_parse_host(setting, host) for host in hosts)
 
     def allows(self, url: str) -> bool:
-        """Return whether the URL is on an allowed host. An entry without a port allows only the default port
-        of the scheme."""
+        """Return whether the URL is on one of the allowed hosts. A host that was configured without a port is
+        allowed only on the default port of the URL's scheme."""
         try:
             # Use the parser of the HTTP client. Another parser might find a different host in the same text.
             parsed = httpx2.URL(url)
@@ -80,8 +80,9 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 async def resolve_targets(url: str, hosts: AllowedHosts, look_up: Resolve = resolve) -> list[Target]:
-    """Return the targets to try for a URL, in this order: one for each IP address of the host. Raise `Forbidden` if
-    the URL is not allowed."""
+    """Return the targets for a request to `url`, in the order in which they should be tried. A URL on one of the
+    allowed `hosts` has one target. Any other URL has one for each IP address of its host. Raise `Forbidden` if the
+    URL is not allowed."""
     try:
         parsed = httpx2.URL(url)
         if hosts.allows(url):

@@ -68,8 +68,8 @@ def plain_error_body(status: int) -> bytes:
 
 
 def error_handlers(shape: Shape = plain_error_body) -> dict[Any, ExceptionHandler]:
-    """Return exception handlers that build the body of every error response with `shape`, including errors of
-    the framework."""
+    """Return exception handlers for an app. For every error, including errors of the HTTP framework, the response
+    body is the result of `shape` for the status."""
 
     async def answer(_: Request, problem: Exception) -> Response:
         status, headers = 500, {"Connection": "close"}
@@ -89,11 +89,9 @@ async def serve(
     largest_body: int = LARGEST_BODY,
     shape: Shape = plain_error_body,
 ) -> None:
-    """Serve until cancelled. Port 0 selects a free port. `ready` is called with the port when requests are
-    accepted.
-    `shape` builds the bodies of error responses that the app does not write: invalid HTTP, too many connections, and
-    an error in the app.
-    """
+    """Serve `app` over HTTP until cancelled. Port 0 selects a free port. `ready` is called with the port number as
+    soon as the server accepts requests. `shape` builds the bodies of the error responses that the app does not
+    write: for invalid HTTP, for too many connections, and for an error in the app."""
     guard = current_guard()
     sockets = await _bind_all(host, port)
     at = sockets[0].getsockname()[1]
@@ -134,7 +132,7 @@ async def serve(
 
 
 async def _bind_all(host: str, port: int) -> list[socket.socket]:
-    """Open a socket for each address of the host, all on the same port."""
+    """Return a listening socket for each IP address of `host`, all on the same port."""
     if not 0 <= port <= LAST_PORT:
         raise Misconfigured(f"invalid port {port}: the highest port is {LAST_PORT}")
     try:
@@ -229,10 +227,8 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """A connection with timeouts, subject to the limits of the process.
-
-    The library has no timeout for slow headers or for a client that does not read the response.
-    """
+    """A server connection with timeouts that the HTTP library lacks: for slow request headers, and for a client
+    that does not read the response. The connection counts towards the limits of the process."""
 
     _patience: asyncio.TimerHandle | None = None
     _sending: asyncio.TimerHandle | None = None
@@ -302,7 +298,8 @@ class _Connection(H11Protocol):
             self._close()
 
     def _close(self) -> None:
-        """Close after the written bytes are sent, or after `LINGER_S` if the client does not read them."""
+        """Close the connection after the written bytes are sent, or after `LINGER_S` seconds if the client does not
+        read them."""
         self.transport.close()
         self._patience = self.loop.call_later(LINGER_S, self.transport.abort)
 
@@ -359,8 +356,8 @@ class _BodyLimit:
 
 
 def _split_body(message: Message) -> Iterator[Message]:
-    """Split a long response body into pieces. Between two pieces, the server waits until the client has read
-    enough."""
+    """Split the long body of a response message into pieces. The server can then wait between two pieces until the
+    client has read enough."""
     body = memoryview(message.get("body", b""))
     while len(body) > PIECE:
         yield {"type": message["type"], "body": bytes(body[:PIECE]), "more_body": True}

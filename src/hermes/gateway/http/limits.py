@@ -32,7 +32,7 @@ _DEFAULTS = GatewaySection()
 
 
 class Limits(NamedTuple):
-    """The limits. Each field is the setting of the same name in the `gateway` section."""
+    """The values of the limits. Each field is the setting of the same name in the `gateway` section of config.yaml."""
 
     connections: int = _DEFAULTS.connections
     connections_per_address: int = _DEFAULTS.connections_per_address
@@ -47,7 +47,8 @@ class Connection(Protocol):
 
     @property
     def state(self) -> int:
-        """IDLE, RECEIVING or BUSY."""
+        """What the connection is doing: waiting for a request (`IDLE`), receiving a body (`RECEIVING`), or
+        answering (`BUSY`)."""
 
     def evict(self) -> None:
         """Close the connection at once."""
@@ -85,7 +86,7 @@ class ConnectionTable:
         return True
 
     def touch(self, connection: Connection) -> None:
-        """Mark a connection as most recently used. Called after a response."""
+        """Make a connection the most recently used one. Called after each response on the connection."""
         if connection in self._open:
             del self._open[connection]
             self._open[connection] = None
@@ -145,7 +146,7 @@ class Guard:
     """The limit counters of one event loop."""
 
     def __init__(self, limits: Limits, observe: Observe = lambda _platform, _kind: None) -> None:
-        """`observe` counts failed authentications for the metrics."""
+        """Start the counters at zero. `observe` is called for each failed authentication, for the metrics."""
         self.limits = limits
         self.connections = ConnectionTable(connection_limit(limits), limits.connections_per_address)
         self.bodies = BodyPool(limits.bodies_mb * MB)
@@ -172,8 +173,8 @@ _guards: WeakKeyDictionary[asyncio.AbstractEventLoop, Guard] = WeakKeyDictionary
 
 
 def set_limits(limits: Limits, observe: Observe = lambda _platform, _kind: None) -> None:
-    """Set the limits for servers that start in this event loop from now on. `observe` counts failed
-    authentications for the metrics."""
+    """Set the limits for servers that start in this event loop from now on. `observe` is called for each failed
+    authentication, for the metrics."""
     _guards[asyncio.get_running_loop()] = Guard(limits, observe)
 
 

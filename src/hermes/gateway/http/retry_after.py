@@ -12,8 +12,8 @@ SHORTEST_S, LONGEST_S = 1.0, 3600.0
 
 
 def parse_retry_after(text: str | None) -> float | None:
-    """Return the seconds to wait, between one second and one hour. Return None if the header is missing or
-    invalid."""
+    """Return how many seconds to wait according to `text`, the value of a `Retry-After` header. The result is at
+    least one second and at most one hour. Return None if the header is missing or invalid."""
     if not text:
         return None
     try:

@@ -33,13 +33,14 @@ class AccessControl:
         """Called with the platform after a wrong pairing code."""
 
     def change_settings(self, settings: GatewaySettings) -> None:
-        """Replace the settings. Called when the configuration is reloaded."""
+        """Use other settings of the gateway from now on. Called when the configuration is reloaded."""
         if settings.messages_per_minute != self._settings.messages_per_minute:
             self._buckets = TokenBuckets(settings.messages_per_minute)
         self._settings = settings
 
     def admit(self, source: Source) -> bool:
-        """Return whether this person has access, and record the outcome in the audit log."""
+        """Return whether the sender in `source` has access, and record in the audit log that they were admitted or
+        refused."""
         reason = self._find_reason(source)
         if reason is not None:
             self.access_log.record("access.admitted", source, reason)
@@ -59,7 +60,8 @@ class AccessControl:
         return _is_among(self._pairings.list_blocked_users(source.platform), source)
 
     def _find_reason(self, source: Source) -> str | None:
-        """Return why this person has access, or None if they have none."""
+        """Return what gives the sender in `source` access, such as `owners` or `paired`. Return None if they have
+        no access."""
         platform = self._settings.platforms.get(source.platform)
         if platform is None or source.is_bot or self.is_blocked(source):
             return None
@@ -92,17 +94,16 @@ class AccessControl:
         return source.chat_type == "dm" and not _has_shared_secret(source.platform) and self.is_owner(source)
 
     def may_be_pairing(self, source: Source, text: str) -> bool:
-        """Return whether the message may contain a pairing code, so that `try_pairing` must check it.
-        For a person who already has access, only `/pair CODE` counts.
-        """
+        """Return whether the message may contain a pairing code, so that `try_pairing` must check it. If the sender
+        already has access, only a message of the form `/pair CODE` may."""
         return source.chat_type == "dm" and find_code(text, alone=not self.is_admitted(source)) is not None
 
     def try_pairing(self, source: Source, text: str) -> Paired | None:
-        """Grant access to a person who sends a valid code in a private chat. Return None if the text is not a
-        valid code.
+        """Grant access to a person who sends a valid pairing code in a private chat, and return their entry in the
+        pairing file. Return None if no access was granted.
 
-        A person who already has access must write `/pair CODE`. If they send a code without `/pair`, the code
-        is a message for the agent.
+        A person who already has access must write `/pair CODE`. If they send a code without `/pair`, the code is a
+        message for the agent.
         """
         if (
             source.chat_type != "dm"
@@ -131,8 +132,8 @@ class AccessControl:
         return self._pairings.check(report=True)
 
     def check_rate(self, source: Source) -> tuple[bool, bool]:
-        """Return two values: whether the person is within the rate limit, and if not, whether to notify them
-        now."""
+        """Charge one message to the rate limit of the sender. Return two values: whether the sender is within the
+        limit, and if not, whether to notify them now."""
         if not self._settings.messages_per_minute:
             return True, False
         return self._buckets.take(f"{source.platform}:{source.participant or source.chat_id}", self._now())

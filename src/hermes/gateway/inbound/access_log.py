@@ -23,11 +23,12 @@ class AccessLog:
         self._writer = ThreadPoolExecutor(1, "access log")
 
     def flush(self) -> None:
-        """Wait until all entries are written."""
+        """Wait until the writer thread has written all recorded entries to the audit log."""
         self._writer.submit(int).result()
 
     def record(self, action: str, source: Source, reason: str) -> None:
-        """Record an outcome for the person of `source`. No text of the message is recorded."""
+        """Record that the sender in `source` was admitted or refused (`action`), and why (`reason`). No text of
+        their message is recorded."""
         now = clock.now()
         person = f"{action} {reason} {source.platform}:{source.participant or source.chat_id}"
         if self._recent.count(person, now):

@@ -23,8 +23,8 @@ part."""
 
 
 async def collect_album(db: SessionDB, entry: InboxEntry, event: Event) -> Event:
-    """Wait for the other parts of an album, and return the album as one message. Any other message is returned
-    at once."""
+    """Wait for the other parts of the album to which `event` belongs, and return the whole album as one message. A
+    message that belongs to no album is returned at once."""
     if event.album is None:
         return event
     until = entry.received_at + LONGEST_S
@@ -44,7 +44,7 @@ async def collect_album(db: SessionDB, entry: InboxEntry, event: Event) -> Event
 
 
 def merge_parts(parts: list[Event]) -> Event:
-    """Return one message with the texts and files of all parts."""
+    """Return the first of `parts`, the messages of an album, with the texts and files of all parts."""
     return parts[0]._replace(
         text="\n".join(part.text for part in parts if part.text),
         attachments=tuple(file for part in parts for file in part.attachments),

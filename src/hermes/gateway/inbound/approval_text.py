@@ -62,10 +62,9 @@ def split_code(text: str, longest: int, measure: Measure = len, language: str = 
 
 
 def _find_chunk_end(text: str, start: int, end: int) -> int:
-    """Return where to end the chunk that begins at `start` and may extend to `end`.
-    The chunk ends after the last line break in its second half, otherwise after the last space there,
-    otherwise at `end`.
-    """
+    """Return the position in `text` at which the chunk that begins at `start` should end. The result is at most
+    `end`. It is directly after the last line break in the second half of the range. Without a line break there, it
+    is directly after the last space there. Without a space, it is `end`."""
     for gap in ("\n", " "):
         position = text.rfind(gap, start + (end - start) // 2, end)
         if position >= 0:
@@ -74,7 +73,8 @@ def _find_chunk_end(text: str, start: int, end: int) -> int:
 
 
 def offered_scopes(request: ApprovalRequest) -> dict[str, Scope]:
-    """Return the lasting permissions that the person can grant, by the word that follows `/approve`."""
+    """Return the lasting permissions that the person can grant for a request. The keys are the words that can
+    follow `/approve`: `always`, and `like` for all commands with the same prefix."""
     scopes: dict[str, Scope] = {}
     lasting = next((scope for scope in request.scopes if scope is not Scope.PREFIX), None)
     if lasting is not None:
@@ -85,7 +85,8 @@ def offered_scopes(request: ApprovalRequest) -> dict[str, Scope]:
 
 
 def _is_displayed_exactly(prefix: str) -> bool:
-    """Return whether inline code shows the prefix unchanged and completely."""
+    """Return whether a chat shows `prefix`, the beginning of a command, completely and unchanged when it is
+    formatted as inline code."""
     return (
         0 < len(prefix) <= LONGEST_PREFIX
         and prefix == make_visible(prefix) == " ".join(prefix.split())
@@ -109,8 +110,9 @@ def make_choices(name: str, request: ApprovalRequest) -> tuple[Choice, ...]:
 def format_question(
     name: str, request: ApprovalRequest, seconds: float, longest: int, measure: Measure = len
 ) -> list[str] | None:
-    """Return the messages of the question, or None if the question is too long to be shown. The last message
-    explains the possible answers."""
+    """Return the texts of the messages that ask for approval of `request`. `name` is the name of the request, and
+    `seconds` the time limit for the answer. Each text is at most `longest` long, by `measure`. The last one
+    explains the possible answers. Return None if the request is too long to be shown in a chat."""
     if longest < SHORTEST_MESSAGE:
         return None
     blocks = [(make_visible(request.subject), "")]

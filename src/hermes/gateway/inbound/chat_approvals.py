@@ -60,13 +60,14 @@ _NAME = re.compile(f"[{_LETTERS}][{_DIGITS}][{_LETTERS}][{_DIGITS}]")
 
 
 def record_decision(*, subject: str, allowed: bool, scope: Scope | None, surface: str) -> None:
-    """Record a decision in the audit log. The program log omits the subject, which may contain user text."""
+    """Record the decision about an approval request in the audit log. The program log omits the requested action,
+    because it may contain text of a person."""
     audit_log.record("approval answered", subject=subject, allowed=allowed, scope=scope, surface=surface)
     log.info("an approval on %s was %s", surface, "given" if allowed else "refused")
 
 
 class PendingApproval:
-    """A request that waits for an answer, and the delivery state of its question."""
+    """An approval request that waits for an answer, and how far the messages that ask for it are delivered."""
 
     def __init__(
         self, name: str, event: ApprovalAsked, decide: Decide, who: str | None, seconds: float
@@ -105,8 +106,8 @@ class Approvals:
     # ---------------------------------------------------------------- asking
 
     def ask(self, event: ApprovalAsked, decide: Decide, on_settled: Callable[[], None]) -> None:
-        """Ask the owner in this chat. `decide` passes the decision to the turn. `on_settled` is called when
-        no more requests are waiting."""
+        """Ask the owner in this chat to approve the action in `event`. The decision is passed to the turn by
+        calling `decide`. `on_settled` is called when no more approval requests wait in this chat."""
         name = self._new_name()
         pending = PendingApproval(
             name, event, decide, self._chat.source.participant, self._context.approval_seconds
@@ -130,7 +131,8 @@ class Approvals:
             self._settle(pending, Decision(False, note=note), f"⚠ Not done: {note}.")
 
     async def _attend(self, pending: PendingApproval) -> None:
-        """Post the question, wait for the answer, and add the outcome to the question."""
+        """Post the question of an approval request, wait for the answer or the timeout, and then show the outcome
+        below the question."""
         limit = format_limit(self._context.approval_seconds)
         try:
             async with asyncio.timeout(self._context.approval_seconds):
@@ -187,7 +189,8 @@ class Approvals:
         return tell
 
     async def _show_outcome(self, pending: PendingApproval) -> None:
-        """Add the outcome to the question. This also removes its buttons."""
+        """Edit the question of an approval request so that its outcome stands below it. The edit also removes the
+        buttons. Do nothing if the question was not delivered or the platform cannot edit messages."""
         if not pending.question:
             return
         await pending.fate_known.wait()
@@ -205,8 +208,8 @@ class Approvals:
         await until_stored(lambda: self._context.delivery.post(key, message, idempotency_key, session))
 
     async def _remember(self, text: str) -> None:
-        """Record an incident for `/why`. The text must not contain the requested action, because an incident
-        can outlive the conversation."""
+        """Record `text` as an incident of this chat, for `/why`. It must not contain the action that was to be
+        approved, because an incident can outlive the conversation."""
         await until_stored(
             lambda: call_store_early(incidents.add_incident, self._context.db, self._chat.key, text)
         )
@@ -214,8 +217,8 @@ class Approvals:
     # ---------------------------------------------------------------- answering
 
     def answer(self, context: ChatCommandContext, words: str, *, allowed: bool) -> str:
-        """Apply an answer that was given by `/approve`, `/deny` or a button. Return the reply for the
-        person."""
+        """Apply the answer to an approval request that a person gave with `/approve`, `/deny` or a button. `words`
+        is the text after the command, and `allowed` is True for `/approve`. Return the reply for the person."""
         if not context.can_approve:
             return NOTHING_WAITS  # the same reply as in a chat without requests
         is_new = context.message_id is None or context.message_id not in self._answers
@@ -230,10 +233,9 @@ class Approvals:
     def _find(
         self, context: ChatCommandContext, name: str | None, *, must_be_displayed: bool
     ) -> PendingApproval | str:
-        """Return the request that is being answered, or an error text.
-        `name` is the request name in the answer, or None if the answer has none. With `must_be_displayed`, an
-        answer without a name must have been sent after the question was delivered.
-        """
+        """Return the approval request that the sender answers, or the text of an error reply. `name` is the name of
+        the request in the answer, or None if the answer names none. With `must_be_displayed`, an answer without a
+        name counts only if it was sent after the question was delivered."""
         mine = {
             pending.name: pending
             for pending in self._waiting.values()
@@ -296,8 +298,8 @@ class Approvals:
         return f"{pending.outcome} {format_code(pending.name)}"
 
     def _settle(self, pending: PendingApproval, decision: Decision, outcome: str) -> bool:
-        """Pass the decision to the turn. Return False if a decision was passed before, or if the turn no
-        longer waits for one."""
+        """Pass the decision about an approval request to its turn. Return False if a decision was passed before, or
+        if the turn no longer waits for one."""
         if pending.outcome is not None:
             return False
         counts = pending.decide(pending.number, decision)
@@ -327,12 +329,14 @@ class Approvals:
     # ---------------------------------------------------------------- ending
 
     def withdraw(self, outcome: str) -> None:
-        """Finish all waiting requests without approval, because the turn has ended."""
+        """End all waiting approval requests of this chat without approval, because the turn has ended. `outcome` is
+        the text that their questions then show."""
         for pending in self.waiting:
             self._finish(pending, outcome)
 
     async def close(self) -> None:
-        """Shut down. Post the outcomes of questions that were delivered, and drop the other questions."""
+        """Shut down. For questions that were delivered, post the outcome. Drop the questions that were not
+        delivered."""
         for task, pending in self._tasks.items():
             if not pending.fate_known.is_set():
                 task.cancel()
@@ -344,9 +348,9 @@ class Approvals:
 
 
 def _split_name(words: str, *, anywhere: bool) -> tuple[str | None, str]:
-    """Split an answer into the name of the request and the other words. The name is None if there is none.
-    With `anywhere`, any word can be the name; otherwise only the first word can.
-    """
+    """Split `words`, the text after `/approve` or `/deny`, into the name of an approval request and the remaining
+    words. The name is None if `words` contains no name. With `anywhere`, any word can be the name; otherwise only
+    the first word can."""
     if anywhere:
         typed = [word.strip("`").lower() for word in words.split()]
         names = [word for word in typed if _NAME.fullmatch(word)]

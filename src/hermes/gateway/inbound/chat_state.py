@@ -96,8 +96,8 @@ class Chat:
         )
 
     def note_speaker(self, source: Source) -> None:
-        """In a shared chat, record whether the speaker owns the machine. An owner may change all notes of the
-        room."""
+        """In a shared chat, record whether the sender in `source` owns the machine. An owner may change all notes
+        in the memory of the room."""
         if self._room is not None:
             self._room.note_owner(make_principal(source).user, self._context.access.is_owner(source))
 
@@ -120,10 +120,10 @@ class Chat:
     @overload
     async def begin(self, *, create: bool) -> str | None: ...
     async def begin(self, *, create: bool = True) -> str | None:
-        """Enter the chat's conversation, take its lease, and return its live session.
-        If the chat has no live session, create one; without `create`, return None. If the lease is not held
-        yet, determine the owner and the permissions of the agent again, because they may have changed.
-        """
+        """Enter the chat's conversation, take its lease, and return the id of its live session. If the chat has no
+        live session, create one. With `create=False`, return None instead. If this process does not hold the lease
+        yet, determine the owner of the conversation and the permissions of the agent again, because they may have
+        changed."""
         if self.epoch is None:
             self.conversation.scope = self._make_scope()
         before = self.session_id
@@ -141,8 +141,8 @@ class Chat:
         return live
 
     async def begin_and_claim(self) -> InboxEntry | None:
-        """Enter the chat's conversation as `begin` does, and claim the next message of the chat. Return None if
-        there is no message to claim."""
+        """Enter the chat's conversation as `begin` does, and claim the next message of the chat in the inbox.
+        Return None if no message is waiting."""
         if self.epoch is None:
             self.conversation.scope = self._make_scope()
         before, claim = self.session_id, self._context.db.inbox.claim
@@ -169,8 +169,9 @@ class Chat:
         )
 
     async def _handle_entry(self, before: str | None, session_id: str) -> None:
-        """Do the work that follows entering a session: notices, and checks of the prompt. `before` is the
-        previous session of the chat, or None."""
+        """Do the work that is due after the chat has entered the session `session_id`: post a notice if it is a new
+        one, and check the stored prompt of a shared chat. `before` is the id of the session in which the chat was
+        before, or None."""
         await self._notify_if_replaced(before, session_id)
         if self.is_shared:
             await call_store_early(self._renew_prompt, session_id)
@@ -185,8 +186,8 @@ class Chat:
             return await call_store_early(self._lookup.open_session, self.key, self.source)
 
     async def _make_session(self) -> str:
-        """Return the session that replaces the chat's session. Called when the session was deleted during a
-        turn."""
+        """Return the id of a session for the chat after its session was deleted during a turn. Record the
+        replacement for `/why`."""
         live = await self._open_session()
         self._lookup.pop_replaced(self.key)  # the turn reports the replacement
         await call_store_early(incidents.add_incident, self._context.db, self.key, TRASHED)
@@ -214,14 +215,16 @@ class Chat:
         await call_store_early(self._rebind_topic, session_id)
 
     def _rebind_topic(self, session_id: str) -> None:
-        """If the chat's Telegram topic is bound to a session, bind it to the new session."""
+        """If the chat is a Telegram topic that is bound to a session, bind the topic to the session `session_id`
+        instead."""
         topics, thread = open_topics(self._context.db, self.source), self.source.thread_id
         if topics is not None and thread and topics.find_binding(thread) is not None:
             with suppress(ValueError):  # the session stays bound to another topic
                 topics.bind(thread, self.key, session_id)
 
     def read_budget(self) -> Budget | None:
-        """Return the daily limit of the chat's owner and its use; None if there is no limit."""
+        """Return the daily limits of the conversation's owner and how much of them is used today. Return None if
+        the owner has no limit."""
         scope = self._make_scope()
         limit = find_limit(self._context.settings, is_owner=scope.is_owner, is_shared=self.is_shared)
         return None if limit is None else limit.read(self.store, scope.owner)
@@ -244,8 +247,8 @@ class Chat:
     # ---------------------------------------------------------------- during a turn
 
     async def refresh(self, is_working: bool) -> None:
-        """Read the state of the chat from the store, for a command that is answered at once. `is_working` says
-        whether a message of the chat is being processed."""
+        """Read the session, the incidents and the waiting messages of the chat from the store. Called before a
+        command that is answered at once. `is_working` says whether a message of the chat is being processed."""
         inbox = self._context.db.inbox
         live = await call_store_early(self.store.find_live_session, self.key)
         self.conversation.observe(live)
@@ -302,9 +305,9 @@ class Chat:
         doubtful: bool = False,
         then: Callable[[], object] | None = None,
     ) -> Callable[[], Awaitable[bool]]:
-        """Return a function that posts a message. If the store fails, the function can be called again.
-        `doubtful` and `then` are passed to `Delivery.post`. If the person is blocked, the function does nothing.
-        """
+        """Return a function that posts `text` to the chat. If the store fails, the function can be called again.
+        `reply` makes the text a reply to the person's message. The other parameters are those of `OutgoingMessage`
+        and `Delivery.post`. If the person is blocked, the returned function does nothing."""
         if self._context.access.is_blocked(self.source):
             return _post_nothing
         message = OutgoingMessage(self.source, text, self.reply_to if reply else None, silent, edits)
@@ -338,8 +341,8 @@ class Chat:
 
     @property
     def reply_to(self) -> str | None:
-        """The id of the message that the answer replies to. In a group this shows who is answered. None in a
-        private chat."""
+        """The platform id of the message to which an answer is sent as a reply. In a group, this shows who is
+        answered. None in a private chat."""
         return None if self.source.chat_type == "dm" else self.source.message_id
 
 

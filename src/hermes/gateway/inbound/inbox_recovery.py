@@ -21,13 +21,14 @@ Row = dict[str, Any]
 
 
 def message_mark(entry: InboxEntry) -> str:
-    """Return the id under which an inbox message is stored in the conversation."""
+    """Return the id that the message of `entry` has in the conversation, in the column
+    `messages.platform_message_id`."""
     return entry.platform_message_id or f"inbox:{entry.id}"
 
 
 async def find_following(chat: Chat, entry: InboxEntry) -> list[Row] | None:
-    """Return the rows that follow the message of `entry` in the conversation, or None if the message was not
-    stored."""
+    """Return the messages that follow the message of `entry` in the chat's conversation. Return None if the message
+    of `entry` was not stored in the conversation."""
     assert chat.session_id is not None
     rows = await call_store_early(chat.store.follow, chat.session_id, 0)
     positions = [
@@ -37,18 +38,18 @@ async def find_following(chat: Chat, entry: InboxEntry) -> list[Row] | None:
 
 
 def find_answer(rows: list[Row]) -> Row | None:
-    """Return the first answer in `rows`, without its reasoning, or None. `rows` are the rows that follow a
-    message."""
+    """Return the first answer of the agent in `rows`, without its reasoning. Return None if there is none. `rows`
+    are the messages that follow a person's message in the conversation."""
     answers = (row for row in rows if row["role"] == "assistant" and not row["tool_calls"])
     visible = ({**row, "content": reasoning.strip_reasoning(row["content"])} for row in answers)
     return next((row for row in visible if row["content"]), None)
 
 
 async def take_back_edited(chat: Chat, message_id: str, *, again: bool) -> bool:
-    """If the edited message is the last user message, rewind the conversation to the point before it.
-    Return whether the new version must be answered. `again` means that an earlier call was interrupted. That
-    call may have rewound the conversation without storing the new version.
-    """
+    """Make room for the new version of an edited message. If the old version is the last user message of the
+    conversation, rewind the conversation to the point before it. Return whether the new version must be answered.
+    `message_id` is the platform id of the edited message. `again` means that an earlier call was interrupted. That
+    call may have rewound the conversation without storing the new version."""
     store, session_id, epoch = chat.store, chat.session_id, chat.epoch
     assert session_id is not None
     recent = await call_store_early(store.list_recent_user_messages, session_id, 1)
@@ -65,8 +66,8 @@ async def take_back_edited(chat: Chat, message_id: str, *, again: bool) -> bool:
 
 
 async def remove_deleted(chat: Chat, message_id: str) -> None:
-    """Remove a message from the conversation and its copies, because its author deleted it on the platform. If
-    it was the last message, its answer is removed too."""
+    """Remove the message with the platform id `message_id` from the conversation and from the transcripts, because
+    its author deleted it on the platform. If it was the last user message, the answer to it is removed too."""
     store, session_id, epoch = chat.store, chat.session_id, chat.epoch
     assert session_id is not None
     changed = await asyncio.to_thread(

@@ -73,16 +73,17 @@ class Mailbox:
         return self._entry is not None
 
     def wake(self) -> None:
-        """Start the worker if it is not running. The worker checks whether the inbox has messages and whether
-        a reset is due."""
+        """Start the worker of this mailbox if it is not running. The worker looks for messages in the inbox and for
+        a reset that is due."""
         self._requested = True
         if self._task is None and not self._closing:
             self._task = asyncio.create_task(self._work(), name=f"mailbox {self.chat.key}")
             self._task.add_done_callback(self._on_done)
 
     def start(self) -> bool:
-        """Start to process the messages of the chat. The caller has taken a slot for the first turn. Return
-        False if the slot is not needed, because the worker is already running or the mailbox is closing."""
+        """Start to process the messages of the chat. The caller has taken a turn slot (see `work_limits`) for the
+        first message. Return False if the slot is not needed, because the worker is already running or the mailbox
+        is closing."""
         is_free = self._task is None and not self._closing
         self._has_slot = self._has_slot or is_free
         self._has_arrived = True
@@ -97,8 +98,8 @@ class Mailbox:
         return True
 
     def handle_arrival(self, event: Event, command: FoundCommand | None) -> None:
-        """Handle a new inbox entry. Depending on the command and the `busy` setting, stop the running turn, pass
-        the message to the running turn, or only wake the mailbox."""
+        """Handle a message that was just stored in the inbox. Depending on `command` and on the platform's `busy`
+        setting, stop the running turn, pass the message to the running turn, or only wake the mailbox."""
         busy = self._context.platform(self.chat.source.platform).busy
         working_on = None if self._entry is None else original_message_id(self._entry.platform_message_id)
         if command is not None:
@@ -131,7 +132,7 @@ class Mailbox:
             self.wake()
 
     def stop_accepting(self) -> None:
-        """Start no further messages. The current message is finished. Called at shutdown."""
+        """Process no further messages of the chat after the current one. Called at shutdown."""
         self._closing = True
 
     async def close(self) -> None:
@@ -195,8 +196,8 @@ class Mailbox:
             turns.release()
 
     async def _has_work(self) -> bool:
-        """Return whether there is work. If there is none, also release the lease. Both happen under one lock,
-        so that no message can be claimed in between."""
+        """Return whether the worker of this mailbox must go on. If not, also release the lease of the conversation.
+        Both happen under one lock, so that no message can be claimed in between."""
         async with self._taking:
             goes_on = not self._closing and (self._requested or bool(self._in_hand))
             if not goes_on:
@@ -204,7 +205,8 @@ class Mailbox:
             return goes_on
 
     async def _leave(self) -> None:
-        """Release the lease. Entries that are not done are claimed again under the next lease."""
+        """Release the lease of the conversation. Inbox entries that this mailbox has claimed and not completed are
+        claimed again under the next lease."""
         self._in_hand.clear()
         await self.chat.conversation.leave()
 
@@ -214,8 +216,8 @@ class Mailbox:
         return min(2 * pause, LONGEST_PAUSE_S)
 
     async def _notify_waiting(self, problem: errors.HermesError) -> bool:
-        """Handle `LeaseHeld` or `LeaseLost`: the conversation is open elsewhere. Post one notice to the chat.
-        Return False if no message is waiting."""
+        """Handle `LeaseHeld` or `LeaseLost` (`problem`): the conversation is open elsewhere. For `LeaseHeld`, post
+        one notice to the chat. Return False if no message of the chat is waiting."""
         with suppress(errors.StoreError):
             if not await call_store_early(self._context.db.inbox.list_waiting, self.chat.key):
                 return False
@@ -228,8 +230,8 @@ class Mailbox:
         return True
 
     async def _process_next(self, is_first: bool) -> bool:
-        """Process the next message. Return whether another one is waiting. With `is_first`, and if there is no
-        message, reset the conversation if a reset is due."""
+        """Process the next message of the chat. Return whether another message is waiting. If `is_first` is set and
+        no message is waiting, reset the conversation if a reset is due."""
         if is_first and not await self._has_message():
             # Only a message creates a session. If the conversation was trashed, a check for resets does not.
             if await self.chat.begin(create=False) is not None:
@@ -286,8 +288,9 @@ class Mailbox:
                 )
 
     async def _read_event(self, entry: InboxEntry, ours: bool) -> Event | None:
-        """Return the message of an entry. If the message cannot be processed, mark the entry as failed and
-        return None. `ours` means that this mailbox already held the entry, so no process was interrupted."""
+        """Return the message that is stored in an inbox entry. If it cannot be processed, record the entry as
+        failed and return None. `ours` means that this mailbox already held the claimed entry, so that no earlier
+        process was interrupted while processing it."""
         inbox = self._context.db.inbox
         try:
             event = Event.from_dict(entry.event)
@@ -316,15 +319,16 @@ class Mailbox:
         self._context.notify_chat_changed()
 
     async def _is_hopeless(self, entry: InboxEntry) -> bool:
-        """Return whether the processing of this message was interrupted too often to try again."""
+        """Count an interruption of this inbox entry, and return whether it was interrupted too often to be
+        processed again."""
         times = await call_store_early(
             incidents.count_interruption, self._context.db, self.chat.key, entry.id
         )
         return times >= MOST_TRIES
 
     async def _steer(self) -> None:
-        """Claim the next message and pass it to the running turn. If the turn does not accept the message, it
-        gets a turn of its own."""
+        """Claim the next message of the chat in the inbox and pass it to the running turn. A message that the turn
+        does not accept is answered later, in a turn of its own."""
         async with self._taking:
             if self.chat.epoch is None or not all(other.again for other in self._in_hand):
                 return  # an earlier message was not passed to the turn either

@@ -56,8 +56,8 @@ class MessageProcessor:
         """Repeats a post until its message is in the outbox. The text of the message is stored nowhere else."""
 
     async def process(self, entry: InboxEntry, event: Event) -> None:
-        """Process a message. Store errors are raised, and the caller must then process the message again. Any
-        other error is posted to the chat."""
+        """Process the message `event` of an inbox entry: run its command or answer it in a turn. Store errors are
+        raised, and the caller must then process the entry again. Any other error is posted to the chat."""
         at = min(event.sent_at, entry.received_at)
         chat = self._chat
         try:
@@ -96,8 +96,8 @@ class MessageProcessor:
             await self.persist(chat.prepare_post(BROKEN, f"inbox:{entry.id}:broken"))
 
     async def _is_outdated(self, entry: InboxEntry, message_id: str) -> bool:
-        """Return whether the inbox holds a newer version of the edited message. Only the newest version is
-        answered."""
+        """Return whether a later inbox entry holds a newer version of the edited message `message_id`. Only the
+        newest version is answered."""
         waiting = await call_store_early(self._context.db.inbox.list_waiting, self._chat.key)
         return any(
             other.id > entry.id and original_message_id(other.platform_message_id) == message_id
@@ -119,8 +119,8 @@ class MessageProcessor:
             await self._answer(entry, answer.next_content)
 
     async def _resume(self, entry: InboxEntry, followed: list[dict[str, Any]]) -> None:
-        """Resume a message that is already in the conversation. `followed` are the rows after the message. If
-        they contain an answer, post it; otherwise run a turn."""
+        """Resume an inbox entry whose message is already in the conversation. `followed` are the messages after it
+        in the conversation. If they contain an answer, post the answer; otherwise run a turn."""
         answer = inbox_recovery.find_answer(followed)
         if answer is None:
             await self._answer(entry, None)
@@ -202,11 +202,11 @@ class MessageProcessor:
         preview: str | None,
         then: Callable[[], object] | None = None,
     ) -> Callable[[], Awaitable[bool]]:
-        """Return a function that posts the answer by editing its preview.
-        `preview` is the id of the preview's message, None, or `UNSENT`. `UNSENT` means that a process ended
-        while it sent the preview. The answer is then marked as doubtful, because the preview may have arrived
-        and the chat would show two answers.
-        """
+        """Return a function that posts an answer to the chat. If the answer had a live preview, the function edits
+        the preview message into the answer. `preview` is the platform id of the preview message, None without a
+        preview, or `UNSENT`. `UNSENT` means that an earlier process ended while it sent the preview. The preview
+        may have arrived, and the chat would then show two answers. Therefore the answer is posted as `doubtful`
+        (see `Delivery.post`)."""
         return self._chat.prepare_post(
             text,
             idempotency_key,
@@ -250,8 +250,8 @@ class MessageProcessor:
         return found or None
 
     async def _notify_without_store(self) -> None:
-        """Send a notice directly to the platform. The outbox cannot be used, because the store is not
-        available."""
+        """Tell the person that the store is not available. The notice is sent directly to the platform, because the
+        outbox is in the store."""
         to = self._chat.source
         adapter = self._context.adapters.get(to.platform)
         if adapter is not None:

@@ -123,9 +123,9 @@ class Pairings:
         code: str,
         on_wrong: Callable[[str], None] = lambda platform: None,
     ) -> Paired | None:
-        """Grant access to a person who sent a valid code. Return None if the code is wrong or expired, or if
-        the person has sent too many wrong codes. `on_wrong` is called with the platform after a wrong
-        code."""
+        """Grant access to the person `user_id` if they sent a valid pairing code, and return their new entry.
+        Return None if the code is wrong or expired, or if the person has sent too many wrong codes. If a code is
+        not accepted, `on_wrong` is called with the name of the platform."""
         now, person = self._now(), f"{platform}:{user_id}"
         if not self._valid_codes(self._read()):
             return None
@@ -179,16 +179,16 @@ class Pairings:
         return list(self._read().people)
 
     def list_known(self) -> list[Paired]:
-        """Return the paired people. If the file is invalid, return those of the last valid content. Log
-        nothing."""
+        """Return the paired people. If the pairing file is invalid, return the people of its last valid content,
+        and do not log the problem."""
         try:
             return self.list_people()
         except errors.HermesError:
             return list(self._kept.people)
 
     def check(self, *, report: bool = False) -> str | None:
-        """Return one line that says what is wrong with the file, or None if it is valid. With `report`, also log
-        a new problem once."""
+        """Return one line that says what is wrong with the pairing file, or None if the file is valid. With
+        `report`, also log the problem, unless it was logged before."""
         if report:
             self._current()
         try:
@@ -198,13 +198,14 @@ class Pairings:
         return None
 
     def hold_key(self) -> None:
-        """Load the signing key and the file. From then on, the file is accepted only if it is signed with this
-        key."""
+        """Load the signing key and the pairing file into memory. From then on, the file is accepted only if it is
+        signed with this key."""
         self._seal.hold_key()
         self._current()
 
     def revoke(self, platform: str, user: str) -> list[Paired]:
-        """Revoke the access of the people whose id or name is `user`. Return these people."""
+        """Take back the access of the paired person with the id `user` on `platform`. If no id matches, take back
+        the access of all people with that name. Return the people who lost access."""
         caller.refuse_tool("only a person can revoke access")
         with lock_private_folder(self._folder):
             file = self._read()
@@ -217,8 +218,8 @@ class Pairings:
         return revoked
 
     def block(self, platform: str, user: str) -> list[Blocked]:
-        """Block a person by id or handle. If the handle is that of a paired person, also block the id, because
-        a handle can be changed. Return the new entries."""
+        """Block `user`, an id or a handle, on `platform`. If it is the handle of a paired person, also block their
+        id, because a person can change their handle. Return the entries that were added to the pairing file."""
         caller.refuse_tool("only a person can block people")
         with lock_private_folder(self._folder):
             file = self._read()
@@ -233,7 +234,8 @@ class Pairings:
         return added
 
     def unblock(self, platform: str, user: str) -> list[Blocked]:
-        """Remove the block of a person, by id or handle. Return the removed entries."""
+        """Remove the block of `user`, an id or a handle, on `platform`. Return the entries that were removed from
+        the pairing file."""
         caller.refuse_tool("only a person can unblock people")
         with lock_private_folder(self._folder):
             file = self._read()
@@ -266,11 +268,9 @@ class Pairings:
         return self._blocked_users[1].get(platform, frozenset())
 
     def adopt_unsealed(self) -> list[Paired] | None:
-        """Sign a file that an older version of Hermes wrote without a signature. Return its people, or None if
-        the file was not signed.
-        The file is signed only if no signing key was ever created. If a key exists, another program must have
-        written the unsigned file.
-        """
+        """Sign a pairing file that an older version of Hermes wrote without a signature, and return its people. The
+        file is signed only if no signing key was ever created. Otherwise another program must have written the
+        unsigned file. Return None if there was nothing to sign or signing was not allowed."""
         if not self._file.exists() or self._seal.was_ever_made() or caller.is_started_by_tool():
             return None
         with lock_private_folder(self._folder):
@@ -283,12 +283,13 @@ class Pairings:
         return file.people
 
     def read_unchecked(self) -> list[Paired]:
-        """Return the people in the file without checking the signature. Used to show them to a person, who
-        decides whether to accept them."""
+        """Return the people in the pairing file without checking its signature. The result is shown to a person,
+        who decides whether to accept the file."""
         return _parse_file(self._load()).people
 
     def accept(self, people: list[Paired]) -> None:
-        """Write and sign the file with `people`, who were confirmed by a person. All codes are dropped."""
+        """Sign the pairing file again after a person has confirmed that it holds the right `people`. Blocked people
+        are kept, and all codes are dropped."""
         caller.refuse_tool("only a person can accept a changed pairing file")
         with lock_private_folder(self._folder):
             if _parse_file(self._load()).people != people:
@@ -303,7 +304,7 @@ class Pairings:
         return [code for code in file.codes if code["until"] > self._now()]
 
     def _current(self) -> _PairingFile:
-        """Return the content of the file if it is valid. Otherwise log the error once and return the last
+        """Return the content of the pairing file if it is valid. Otherwise log the problem once and return the last
         valid content."""
         if monotonic() - self._looked_at < LOOK_EVERY_S:
             return self._kept
@@ -318,8 +319,8 @@ class Pairings:
             return self._kept
 
     def _read(self) -> _PairingFile:
-        """Return the content of the file. The file is read again only if it was replaced since the last call;
-        every change replaces the file. Raise `BadConfig` if it is invalid."""
+        """Return the content of the pairing file. Every change replaces the file, so it is read again only if it
+        was replaced since the last call. Raise `BadConfig` if the file is invalid."""
         with self._lock:
             stamp = self._current_stamp()
             if stamp is None:
@@ -383,8 +384,8 @@ class Pairings:
 
 
 def find_code(text: str, *, alone: bool = True) -> str | None:
-    """Return the code in a text of the form `/pair CODE`, or None. With `alone`, a text that consists only of
-    a code is accepted too."""
+    """Return the pairing code in a text of the form `/pair CODE`, or None if there is none. With `alone`, a text
+    that consists only of a code is accepted too."""
     match = re.fullmatch(r"\s*(/pair(?:@\w+)?\s+)?([0-9A-Za-z]{4})[ -]?([0-9A-Za-z]{4})\s*", text)
     if match is None or not (match[1] or alone):
         return None
@@ -412,7 +413,7 @@ def _find_person(people: list[Paired], platform: str, user_id: str) -> Paired | 
 
 
 def _find_named(people: list[Paired], platform: str, name: str) -> list[Paired]:
-    """Return the people with this handle or name."""
+    """Return those of `people` who were paired on `platform` under the handle or name `name`."""
     wanted = name.removeprefix("@").lower()
     return [
         person

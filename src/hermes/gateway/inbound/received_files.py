@@ -36,7 +36,8 @@ def incoming_folder() -> Path:
 async def fetch_files(
     offered: Sequence[OfferedFile], largest_mb: float
 ) -> tuple[tuple[Attachment, ...], list[str]]:
-    """Fetch and store the files. Return the stored files, and one line of text for each file that is missing."""
+    """Fetch the `offered` files of a message and store them in the home. Return two values: the stored files, and
+    one line of text for each file that was not stored."""
     attachments: list[Attachment] = []
     missing: list[str] = []
     until = asyncio.get_running_loop().time() + FETCH_S
@@ -64,9 +65,9 @@ async def fetch_files(
 
 
 async def fetch_remote(event: Event, adapter: object, largest_mb: float) -> Event:
-    """Fetch the files of a message that are still on the platform. Return the message with the files as
-    attachments. While the platform cannot be reached, fetching is retried until the time limit `FETCH_S`.
-    """
+    """Fetch the files of a message that are still on the platform. Return the message with these files as
+    attachments. For each file that cannot be fetched, a line is added to the text of the message. While the
+    platform cannot be reached, fetching is retried for up to `FETCH_S` seconds."""
     if not event.files:
         return event
     offered = [
@@ -109,8 +110,8 @@ def has_files() -> bool:
 
 
 def remove_leftovers(needed: Iterable[Event], before: float) -> None:
-    """Remove files that a killed process left behind. These are the files older than `before` that belong to
-    none of the messages in `needed`."""
+    """Remove stored files of received messages that a killed process left behind. These are the files that were
+    written before the time `before` and belong to none of the messages in `needed`."""
     needed_paths = {attachment.path for event in needed for attachment in event.attachments}
     if incoming_folder().is_dir():
         for path in incoming_folder().iterdir():
@@ -120,10 +121,11 @@ def remove_leftovers(needed: Iterable[Event], before: float) -> None:
 
 
 def build_content(event: Event, mark: str = "") -> Any:
-    """Return the content for the agent: text, or text and images.
+    """Return the content of a message for the agent: a text, or a text and images.
 
-    In a shared chat, `mark` names the speaker and is put before the text. The caller must have applied
-    `neutralise_speech` to the text. Text that the speaker did not write (a quoted message, a file) is fenced.
+    In a shared chat, `mark` is the prefix that names the speaker (see `format_speaker`). It is put before the text.
+    The caller must have applied `neutralise_speech` to the text. Text that the speaker did not write (a quoted
+    message, a file) is fenced.
     """
     parts = [event.text.strip()] if event.text.strip() else []
     if event.reply_to:
@@ -177,7 +179,7 @@ def _data_url(attachment: Attachment) -> str | None:
 
 
 def _describe_file(attachment: Attachment) -> str:
-    """Describe a file for the agent. The description of a short text file includes its content."""
+    """Return a line that describes an attachment for the agent. For a short text file, its content follows."""
     name = make_label(attachment.name, 100)
     if attachment.media_type.startswith("text/") and attachment.size <= LONGEST_TEXT_FILE:
         try:

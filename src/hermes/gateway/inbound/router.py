@@ -52,7 +52,7 @@ class Router:
         self._albums = RecentEvents(clock.MINUTE)
 
     async def receive(self, event: Event, offered: Sequence[OfferedFile] = ()) -> Receipt:
-        """Accept a message, as `adapter.Receive` specifies."""
+        """Accept a message from an adapter, and return its receipt. The parameters are those of `adapter.Receive`."""
         began = clock.now()
         event = event._replace(source=event.source.storable)
         receipt: Receipt | None
@@ -84,10 +84,8 @@ class Router:
         return receipt
 
     async def _check_admission(self, event: Event, offered: Sequence[OfferedFile]) -> Receipt | None:
-        """Return None if the message must be processed, otherwise a receipt.
-        Not processed are messages of people without access, pairing codes, empty messages and messages over the
-        rate limit.
-        """
+        """Return None if the message must be processed. Otherwise return the receipt for the adapter. Messages of
+        people without access, pairing codes, empty messages and messages over the rate limit are not processed."""
         source = event.source
         access = self._context.access
         if (
@@ -113,8 +111,9 @@ class Router:
         return None
 
     async def _handle_failure(self, event: Event, problem: Exception) -> Receipt:
-        """Handle an unexpected error. Raise it, so that the platform delivers the message again. After
-        `MOST_TRIES` failures return a receipt instead, so that the message does not block the platform."""
+        """Handle an unexpected error (`problem`) while a message was accepted. Raise the error again, so that the
+        platform delivers the message once more. After `MOST_TRIES` failures of the same message, return a receipt
+        instead, so that the message does not block the platform."""
         source, now = event.source, clock.now()
         message = f"{source.platform}:{source.chat_id}:{event.message_id}"
         self._broken.add(message, now)
@@ -173,8 +172,8 @@ class Router:
         return Receipt("accepted", key)
 
     def _start(self, key: str, source: Source) -> bool:
-        """Start the mailbox of a chat for which a slot was taken. Return False if the slot is not needed. The
-        mailbox is created only now, because a chat that waits for a slot should need little memory."""
+        """Start the mailbox of a chat for which a turn slot was taken. Return False if the slot is not needed. The
+        mailbox object is created only now, so that a chat that waits for a slot needs little memory."""
         return not self._is_closing and self.mailbox(key, source).start()
 
     async def _accept_removal(self, event: Event) -> Receipt:
@@ -207,7 +206,8 @@ class Router:
         return Receipt("accepted", key)
 
     async def _move_chat(self, source: Source, new_id: str) -> Receipt:
-        """Continue the conversations of a chat whose id the platform has replaced."""
+        """Route the conversations of a chat to `new_id`, the id by which the platform has replaced the id of the
+        chat. Return the receipt for the event that reported the change."""
         context, moved = self._context, source._replace(chat_id=new_id)
         here = [
             mailbox
@@ -304,7 +304,8 @@ class Router:
         mailbox.wake()
 
     def _find_source(self, key: str) -> Source | None:
-        """Return the source of a chat: from its route or, if it has none yet, from a waiting message."""
+        """Return the source of the chat with the session key `key`. It is built from the route of the chat. If the
+        chat has no route yet, it is taken from a waiting inbox message."""
         db = self._context.db
         route = db.routing.get(key)
         if route is None:
@@ -343,7 +344,7 @@ class Router:
         received_files.remove_leftovers(needed, clock.now() - 3600)
 
     def stop_accepting(self) -> None:
-        """Let running turns finish, and start no new ones."""
+        """Start no new turns from now on. Running turns are finished."""
         self._is_closing = True
         for mailbox in self._mailboxes.values():
             mailbox.stop_accepting()
@@ -360,5 +361,6 @@ class Router:
 
 
 def minute_key(source: Source) -> str:
-    """Return a key that changes every minute, so that a notice is sent at most once a minute."""
+    """Return a text for the idempotency key of a notice to the sender in `source`. The text changes every minute,
+    so that the notice is sent at most once a minute."""
     return f"{source.platform}:{source.participant or source.chat_id}:{clock.now() // 60:.0f}"

@@ -39,9 +39,9 @@ FLAGS = ("expiry_finalized", "suspended", "resume_pending")
 
 
 def is_enabled(setting: bool | None, store: Path) -> bool:
-    """Return whether the file must be written. `setting` is the value of `sessions.index_file`, or None.
-    Without the setting, the file is written unless the store is encrypted, because the file is plain text.
-    """
+    """Return whether `sessions.json` must be written for the store file `store`. `setting` is the value of the
+    setting `sessions.index_file`, or None. If it is None, the file is written unless the store is encrypted,
+    because the file is plain text."""
     return not is_encrypted(store) if setting is None else setting
 
 
@@ -56,11 +56,12 @@ class IndexFile:
         self._problem: str | None = None
 
     def touch(self) -> None:
-        """Schedule a write because a chat has changed. This method does no I/O."""
+        """Request that `sessions.json` is written soon, because a chat has changed. This method does no I/O."""
         self._touched.set()
 
     async def follow(self, stop: asyncio.Event) -> None:
-        """Write the file after each `touch` and each change by another process, until `stop` is set."""
+        """Write `sessions.json` after each call of `touch` and after each change of the store by another process,
+        until `stop` is set. Then write it once more."""
         if not self._enabled:
             return
         ending = asyncio.ensure_future(stop.wait())
@@ -76,8 +77,9 @@ class IndexFile:
         await self._write_quietly()
 
     async def _until_changed(self, state: object, ending: asyncio.Future[Any]) -> None:
-        """Wait until `touch` is called, the store changes, the mirror is stopped, or the next full check is
-        due."""
+        """Wait until `sessions.json` may have to be written again. This is the case if `touch` was called, if the
+        chats in the store are no longer as in `state`, if `ending` is done, or if no check was made for a long
+        time."""
         until = monotonic() + max(WHOLE_LOOK_EVERY_S, SHARE * self._cost)
         touched = asyncio.ensure_future(self._touched.wait())
         try:
@@ -106,7 +108,7 @@ class IndexFile:
             self._problem = str(problem)
 
     def write(self) -> bool:
-        """Write the file if its content has changed. Return whether it was written."""
+        """Write `sessions.json` if its content has changed since the last call. Return whether it was written."""
         began, is_first = thread_time(), self._pieces is None
         try:
             previous = self._pieces or {}
@@ -134,14 +136,15 @@ class IndexFile:
 
 
 def _encode_entry(key: str, entry: dict[str, Any]) -> bytes:
-    """Encode an entry as it appears in the file, without the outer braces."""
+    """Return the JSON of one chat's entry as it appears in `sessions.json`: the key and the entry, without the
+    outer braces of the file."""
     import msgspec
 
     return msgspec.json.format(msgspec.json.encode({key: entry}), indent=2)[2:-2]
 
 
 def make_entry(chat: MirroredChat) -> dict[str, Any]:
-    """Build the documented entry of a chat."""
+    """Return the entry of a chat for `sessions.json`, in the documented format."""
     route, stored = chat.route, chat.route.entry
     name = stored.get("display_name") or chat.display_name
     counts = {
@@ -174,8 +177,8 @@ def make_entry(chat: MirroredChat) -> dict[str, Any]:
 
 
 def _make_origin(chat: MirroredChat, name: object) -> dict[str, Any]:
-    """Return the stored origin of the chat, as its platform reported it. If none is stored, build it from the
-    route."""
+    """Return the field `origin` for the entry of a chat. This is the stored origin of the chat, as its platform
+    reported it. If none is stored, it is built from the chat's route and `name`, the display name of the chat."""
     route = chat.route
     for origin in (route.entry.get("origin"), from_json(chat.origin_json or "null", None)):
         if isinstance(origin, Mapping):
@@ -205,7 +208,8 @@ def _format_moment(value: object) -> str | None:
 
 
 def _replace(file: Path, data: bytes) -> None:
-    """Replace the file atomically. Only the owner can read the new file."""
+    """Replace `file` with a new file that contains `data`, atomically. Only the user who runs the program can read
+    the new file."""
     fresh = file.parent / f".sessions_{os.urandom(6).hex()}.tmp"
     descriptor = home.create_private_file(fresh)
     try:
@@ -223,8 +227,8 @@ def _replace(file: Path, data: bytes) -> None:
 
 
 def _clear_stale(folder: Path) -> None:
-    """Remove temporary files of killed processes. Called only once, because listing the folder is slow if it
-    holds many transcripts."""
+    """Remove the temporary files of `sessions.json` that killed processes left in `folder`. Called only once,
+    because listing the folder is slow if it holds many transcripts."""
     for stale in folder.glob(".sessions_*.tmp"):
         _remove_stale(stale)
 

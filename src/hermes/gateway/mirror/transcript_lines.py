@@ -32,8 +32,8 @@ _UNREADABLE = object()
 
 
 class TranscriptState:
-    """The session state that a transcript describes. Whole messages are kept only with `whole=True`, otherwise only
-    their marks (uid, active, rewound_at)."""
+    """The state of a session as the lines of its transcript describe it. With `whole=True`, the messages are kept
+    completely. Otherwise only `(uid, active, rewound_at)` of each message is kept, in `marks`."""
 
     def __init__(self, *, whole: bool = False) -> None:
         self.bad_lines: list[int] = []
@@ -65,12 +65,13 @@ class TranscriptState:
         return copy
 
     def add(self, lines: Iterable[Object]) -> None:
-        """Apply lines that were just written, so that the file need not be read again."""
+        """Apply lines that were just appended to the transcript, so that the file need not be read again."""
         for record in lines:
             self._apply(record)
 
     def _apply(self, record: Any) -> bool:
-        """Apply a line. Return False if it is not a valid transcript line."""
+        """Apply one parsed transcript line (`record`) to this state. Return False if it is not a valid transcript
+        line."""
         try:
             match record:
                 case {"id": int(), "role": str()}:
@@ -154,8 +155,8 @@ _EVENTS: dict[str, Callable[[TranscriptState, Object], None]] = {
 
 
 class Difference(NamedTuple):
-    """The lines that must be appended to a transcript so that it agrees with the store. They are appended in
-    the order of the fields."""
+    """The lines that must be appended to a transcript so that it agrees with the store: first `lines`, then the
+    messages, then `after`."""
 
     lines: list[Object]
     message_ids: list[int]
@@ -190,8 +191,9 @@ def compute_difference(copy: TranscriptState, now: SessionSnapshot) -> Differenc
 
 
 def _mark_events(copy: TranscriptState, now: SessionSnapshot, written: set[int]) -> Iterator[Object]:
-    """Yield an event for each group of messages that were rewound or restored together. Messages in `written`, which
-    are appended in full, are left out."""
+    """Yield a line for each group of messages that were rewound or restored together since the transcript was
+    written. `copy` is the state that the transcript describes, and `now` is that of the store. Messages in
+    `written` are left out, because they are appended to the transcript in full."""
     have = sorted(copy.marks)
     together: dict[tuple[int, float | None], list[int]] = {}
     for message_id, (_uid, active, at) in now.marks.items():
@@ -202,8 +204,8 @@ def _mark_events(copy: TranscriptState, now: SessionSnapshot, written: set[int])
 
 
 def _id_ranges(ids: list[int], among: list[int]) -> list[list[int]]:
-    """Return `ids` as ranges of first and last id. `among` are the message ids of the session. A range contains no
-    id of `among` that is not in `ids`."""
+    """Return the message ids in `ids` as ranges `[first, last]`. `among` holds all message ids of the session in
+    order. Every id of `among` that lies inside a range is also in `ids`."""
     chosen, ranges, is_open = set(ids), list[list[int]](), False
     for message_id in among:
         if message_id not in chosen:
@@ -217,7 +219,8 @@ def _id_ranges(ids: list[int], among: list[int]) -> list[list[int]]:
 
 
 def make_meta(now: SessionSnapshot) -> Object:
-    """Build the first line of a transcript, in the documented format, with all columns of the session."""
+    """Return the first line of a transcript, in the documented format. It contains all columns of the session that
+    are not null."""
     return {
         "role": META,
         "tools": [],
@@ -233,7 +236,8 @@ def make_event(name: str, **more: Any) -> Object:
 
 
 def make_message(row: Object) -> Object:
-    """Build the line of a message. `timestamp` is the documented ISO time and `at` the exact time in seconds."""
+    """Return the transcript line of a message. In the line, `timestamp` is the time of the message in the
+    documented ISO format, and `at` is the exact time in seconds."""
     record = {name: value for name, value in row.items() if value is not None and name not in NOT_EXPORTED}
     if record["active"]:
         del record["active"]

@@ -63,9 +63,9 @@ sessions that are missing from the new store are not marked as deleted."""
 
 
 def choose_transcripts(setting: str | None, store: Path) -> str:
-    """Return which transcripts are written. `setting` is the value of `sessions.transcripts`, or None.
-    Without the setting, no transcripts are written if the store is encrypted, otherwise those of gateway sessions.
-    """
+    """Return which transcripts must be written for the store file `store`: a value of the setting
+    `sessions.transcripts`. `setting` is the configured value, or None. If it is None, no transcripts are written if
+    the store is encrypted, otherwise those of gateway sessions."""
     return setting or (OFF if is_encrypted(store) else GATEWAY)
 
 
@@ -106,8 +106,8 @@ class Transcripts:
         await asyncio.to_thread(self._run_quietly, self.catch_up)
 
     def _run_quietly(self, work: Callable[[], int]) -> float:
-        """Run `work` and return its processor time in seconds. An error is logged and not raised. The next comparison
-        writes the lines that are missing."""
+        """Run `work` and return how many seconds of processor time it took. An error is logged and not raised,
+        because the next comparison writes the transcript lines that are missing."""
         began = thread_time()
         try:
             work()
@@ -116,8 +116,8 @@ class Transcripts:
         return thread_time() - began
 
     def catch_up(self) -> int:
-        """Compare every session with its file, and append the differences. This includes changes that other processes
-        made in the store. Return the number of lines written."""
+        """Compare every session with its transcript, and append the lines that are missing there. This includes
+        changes that other processes made in the store. Return the number of lines written."""
         if self._off:
             return 0
         with self._alone:
@@ -137,8 +137,8 @@ class Transcripts:
             return lines
 
     def catch_up_new(self) -> int:
-        """Update only the transcripts of sessions with new messages. Return the number of lines written. The time does
-        not depend on the number of other sessions."""
+        """Append the missing lines only to the transcripts of sessions with new messages. Return the number of
+        lines written. How long this takes does not depend on the number of other sessions."""
         if self._off:
             return 0
         with self._alone:
@@ -156,7 +156,8 @@ class Transcripts:
                 self._after = newest
 
     def catch_up_session(self, session_id: str) -> int:
-        """Update the transcripts of a session and its related sessions. Return the number of lines written."""
+        """Append the missing lines to the transcripts of all sessions of the conversation to which `session_id`
+        belongs, and to that of the parent of its first session. Return the number of lines written."""
         if self._off:
             return 0
         with self._alone:
@@ -175,13 +176,14 @@ class Transcripts:
     # ---------------------------------------------------------------- writing
 
     def _file(self, session_id: str) -> Path | None:
-        """Return the file of a session, or None if the id cannot be a file name."""
+        """Return the path of a session's transcript, or None if the session id cannot be a file name."""
         name = f"{session_id}.jsonl"
         is_name = Path(name).name == name and "\0" not in name and len(name.encode()) <= 255
         return self._folder / name if is_name else None
 
     def _write(self, session_id: str, file: Path) -> int:
-        """Append the differences between the store and one file. Return the number of lines written."""
+        """Append to the transcript `file` the lines that it lacks compared with the stored session. Return the
+        number of lines written."""
         descriptor = self._open_file(file)
         if descriptor is None:
             return 0
@@ -229,7 +231,8 @@ class Transcripts:
             yield difference.after
 
     def _open_file(self, file: Path) -> int | None:
-        """Open and lock the file, and create it if needed. Return None if it cannot be opened."""
+        """Open and lock a transcript, and create it if needed. Return its file descriptor, or None if it cannot be
+        opened."""
         home.make_private_folder(self._folder)
         while True:
             try:
@@ -243,7 +246,8 @@ class Transcripts:
             os.close(descriptor)  # the file was deleted or replaced during the wait
 
     def _read_file_state(self, session_id: str, descriptor: int) -> _FileState:
-        """Read the state of the file. A torn last line is cut off; its content is appended again later."""
+        """Return the session state that an open transcript describes. If the last line is incomplete, it is cut
+        off. Its content is appended again later."""
         state = os.fstat(descriptor)
         file_state = self._copies.get(session_id)
         if file_state is not None and (file_state.inode, file_state.size) == (state.st_ino, state.st_size):
@@ -263,8 +267,8 @@ class Transcripts:
             self._copies.popitem(last=False)
 
     def _mark_deleted(self, session_id: str) -> int:
-        """If the session is gone and its file still exists, append a deletion event. The file is never
-        created."""
+        """If a session was deleted from the store and its transcript still exists, append a deletion event to the
+        transcript. A missing transcript is not created. Return the number of lines written."""
         file = self._file(session_id)
         assert self._marks is not None
         self._marks.forget(session_id)
@@ -295,7 +299,8 @@ def _is_same_file(file: Path, descriptor: int) -> bool:
 
 
 def _append(descriptor: int, data: bytes, at: int) -> None:
-    """Append all bytes, or none if an error occurs."""
+    """Write `data` at the position `at`, the end of an open transcript. If an error occurs, cut the file off at
+    `at` again, so that no part of `data` stays in it."""
     try:
         rest = memoryview(data)
         while rest:
@@ -307,7 +312,8 @@ def _append(descriptor: int, data: bytes, at: int) -> None:
 
 
 def _measure_whole_lines(descriptor: int, size: int) -> int:
-    """Return the number of bytes up to the end of the last complete line."""
+    """Return the number of bytes up to the end of the last complete line of an open transcript. `size` is the size
+    of the file."""
     end = size
     while end:
         start = max(0, end - 65_536)
@@ -333,7 +339,8 @@ class Marks:
 
     @classmethod
     def read(cls, folder: Path, db: SessionDB) -> Marks:
-        """Read the marks file. If it belongs to another store, return an object without marks."""
+        """Read the marks file of the transcript folder and return its marks. If the file belongs to another store,
+        the result has no marks."""
         store = db.get_meta(STORE_KEY)
         if store is None:
             store = make_uid()
@@ -352,7 +359,9 @@ class Marks:
         return cls(folder, store, sessions)
 
     def is_current(self, session_id: str, digest: str, file: Path) -> bool:
-        """Return whether neither the session nor its file has changed since the mark was set."""
+        """Return whether the transcript `file` is up to date according to the session's mark. This is the case if
+        neither `digest`, the digest of the stored session, nor the size of the file has changed since the mark was
+        set."""
         mark = self._sessions.get(session_id)
         if mark is None or mark[0] != digest:
             return False
@@ -375,7 +384,8 @@ class Marks:
         return [session_id for session_id in self._sessions if session_id not in sessions]
 
     def save(self, newest: int) -> None:
-        """Sync the files to disk, then save the marks that describe them."""
+        """Flush the changed transcripts to disk, then write the marks file that describes them. `newest` is the
+        highest message id that the transcripts include."""
         if self._saved:
             return
         for session_id in self._written:

@@ -40,11 +40,12 @@ class FileSignature:
         return self._key is not None or os.path.lexists(self.path)
 
     def was_ever_made(self) -> bool:
-        """Return whether there is a key, or the audit log shows that there was one."""
+        """Return whether a signing key was ever created in this home: the key exists, or the audit log says that it
+        was created."""
         return self.has_key() or any(entry.get("action") == KEY_CREATED for entry in audit_log.read())
 
     def hold_key(self) -> bytes:
-        """Return the key. The first call reads or creates it."""
+        """Return the signing key. The first call reads it from `<home>/seal.key`, or creates it there."""
         if self._key is None:
             if not self.has_key():
                 self._make_key()
@@ -52,12 +53,12 @@ class FileSignature:
         return self._key
 
     def compute(self, content: Mapping[str, Any]) -> str:
-        """Return the signature of `content`, which must be serialisable as JSON."""
+        """Return the signature of `content`, the parsed content of a file. `content` must be serialisable as JSON."""
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hmac.digest(self.hold_key(), f"{self._purpose}\n{canonical}".encode(), "sha256").hex()
 
     def matches(self, content: Mapping[str, Any], seal: object) -> bool:
-        """Return whether the signature `seal` is valid for the content. It is not valid if there is no key."""
+        """Return whether `seal` is the valid signature of `content`. It is not valid if there is no signing key."""
         if not self.has_key() or not isinstance(seal, str):
             return False
         return hmac.compare_digest(self.compute(content).encode(), seal.encode(errors="replace"))

@@ -35,14 +35,14 @@ FRESH_S = 1.0
 
 
 class QueueSizes(NamedTuple):
-    """The number of waiting entries in each queue."""
+    """The number of entries that wait in the inbox and in the outbox."""
 
     inbox: int
     outbox: int
 
 
 class HealthSources(NamedTuple):
-    """The parts of the running gateway that the health pages read."""
+    """The parts of the running gateway from which the health endpoints get their values."""
 
     started_at: float
     platforms: Callable[[], Sequence[PlatformState]]
@@ -60,7 +60,8 @@ T = TypeVar("T")
 
 
 class _CachedAnswer(Generic[T]):
-    """A cached query result. Concurrent callers share one query, and its result is reused for `FRESH_S`."""
+    """The cached result of the query `ask`. Concurrent callers share one query, and its result is reused for
+    `FRESH_S` seconds."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
         self._ask = ask
@@ -134,7 +135,8 @@ def _make_report(sources: HealthSources, trouble: str | None, waiting: QueueSize
 
 
 def _list_obstacles(sources: HealthSources, trouble: str | None) -> list[str]:
-    """Return why the gateway is not ready, one line for each reason."""
+    """Return the reasons why the gateway is not ready, one line each. `trouble` says why the store is not writable,
+    or is None if it is writable."""
     reasons = ["the gateway is shutting down"] if sources.is_draining() else []
     if trouble is not None:
         reasons.append(f"the store cannot be written: {trouble}")
@@ -158,7 +160,8 @@ async def _probe_store(sources: HealthSources) -> str | None:
 
 
 async def _take_readings(sources: HealthSources) -> None:
-    """Update the metrics that are read on request. If the store cannot be read, they keep the last values."""
+    """Update the metrics that are computed only when `/metrics` is requested. If the store cannot be read, they
+    keep their last values."""
     with suppress(HermesError, OSError):
         async with asyncio.timeout(PATIENCE_S):
             if sources.measure is not None:
@@ -166,7 +169,7 @@ async def _take_readings(sources: HealthSources) -> None:
 
 
 async def _count_waiting(sources: HealthSources) -> QueueSizes | None:
-    """Return the queue sizes, or None if the store cannot be read."""
+    """Return the number of waiting inbox and outbox entries, or None if the store cannot be read."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             return await sources.waiting()

@@ -35,7 +35,7 @@ _log = get_logger(__name__)
 
 
 class KeyLimits(NamedTuple):
-    """The limits of one key. None or an empty tuple means no limit."""
+    """The limits of one API key. None or an empty tuple means that the limit is not set."""
 
     requests_per_minute: int | None = None
     concurrent_requests: int | None = None
@@ -83,12 +83,13 @@ class KeyFile:
     # ---------------------------------------------------------------- reading
 
     def list_keys(self) -> list[ApiKey]:
-        """Return all entries, including those of revoked keys. Raise `BadConfig` if the file is not valid."""
+        """Return the entries of all API keys in the key file, including revoked keys. Raise `BadConfig` if the file
+        is not valid."""
         return list(self._read().values())
 
     def find_by_digest(self, digest: str) -> ApiKey | None:
-        """Return the entry of the key with this digest, even if the key is revoked or has expired. Return None if
-        there is none."""
+        """Return the entry of the API key with this digest, even if the key is revoked or has expired. Return None
+        if no key has the digest."""
         self._refresh()
         return self._by_digest.get(digest)
 
@@ -107,17 +108,17 @@ class KeyFile:
         return any(key.is_active for key in self._keys.values())
 
     def hold_seal(self) -> None:
-        """Load the signing key. From then on, the file is accepted only if it is signed with this key."""
+        """Load the signing key into memory. From then on, the file of API keys is accepted only if it is signed
+        with this signing key."""
         self._seal.hold_key()
         self._refresh()
 
     # ---------------------------------------------------------------- changing
 
     def add(self, name: str, limits: KeyLimits = NO_LIMITS, *, replaces: bool = False) -> str:
-        """Create a key and return it. The key is not stored, so it can be shown only now.
-        With `replaces`, an existing entry with this name gets the new key, and its old key stops working. The
-        entry keeps the limits that `limits` does not set.
-        """
+        """Create an API key with the name `name` and return the key. The key itself is not stored, so it can be
+        shown only now. With `replaces`, an existing entry with this name gets the new key, and its old key stops
+        working. The entry keeps the limits that `limits` does not set."""
         key = PREFIX + "".join(secrets.choice(ALPHABET) for _ in range(KEY_CHARACTERS))
 
         def change(keys: dict[str, ApiKey]) -> None:
@@ -136,8 +137,8 @@ class KeyFile:
         return key
 
     def revoke(self, name: str) -> ApiKey:
-        """Revoke a key. Its entry is kept, so that no new key gets the name, and with it the sessions, by
-        accident."""
+        """Revoke the API key with the name `name` and return its entry. The entry stays in the file. Otherwise a
+        new key could get the same name by accident, and with it the sessions of the revoked key."""
 
         def change(keys: dict[str, ApiKey]) -> None:
             known = keys.get(name)
@@ -151,8 +152,9 @@ class KeyFile:
         return self._keys[name]
 
     def set_limits(self, name: str, changes: Mapping[str, Any], *, may_create: bool) -> KeyLimits:
-        """Change the limits of a key and return all its limits. `changes` holds the new values by field of
-        `KeyLimits`. With `may_create`, an entry is created for a key that is in the settings."""
+        """Change limits of the API key with the name `name`, and return all its limits. `changes` maps fields of
+        `KeyLimits` to their new values. With `may_create`, an entry is created if the key is in the settings and
+        not in the key file."""
 
         def change(keys: dict[str, ApiKey]) -> None:
             known = keys.get(name) or (ApiKey(name, None, "", self._now()) if may_create else None)
@@ -183,8 +185,8 @@ class KeyFile:
     # ---------------------------------------------------------------- the file
 
     def _refresh(self) -> None:
-        """Read the file again if it was replaced. If it is not valid, keep the last valid content and log the
-        problem once."""
+        """Read the file of API keys again if it was replaced since the last call. If it is not valid, keep the last
+        valid content and log the problem once."""
         try:
             self._read()
         except errors.HermesError as problem:
@@ -260,7 +262,8 @@ def _parse_key(entry: Mapping[str, Any]) -> ApiKey:
 
 
 def _describe(value: object) -> str | None:
-    """Return a limit, or all limits that are set, as text for the audit log."""
+    """Return `value`, one limit or the limits of an API key, as text for the audit log. Return None if no limit is
+    set."""
     if isinstance(value, KeyLimits):
         return (
             ", ".join(f"{field}={_describe(limit)}" for field, limit in value._asdict().items() if limit)

@@ -37,7 +37,7 @@ class KeyUsage:
         self._is_changed = True
 
     async def keep_written(self) -> None:
-        """Write changes every few seconds until cancelled, and then once more."""
+        """Write `key_usage.json` every few seconds until cancelled, and then once more."""
         try:
             while True:
                 await asyncio.sleep(WRITE_AFTER_S)
@@ -55,7 +55,7 @@ class KeyUsage:
 
 
 def read_usage(folder: Path) -> dict[str, KeyUse]:
-    """Return the use of each key by its name. A damaged file counts as empty."""
+    """Return the recorded use of each API key, by the name of the key. A damaged file counts as empty."""
     try:
         content: Mapping[str, Mapping[str, Any]] = json.loads((folder / FILE).read_bytes())
         return {name: KeyUse(**use) for name, use in content.items()}

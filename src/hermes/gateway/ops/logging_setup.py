@@ -45,7 +45,7 @@ def redact_also(secrets: Iterable[str]) -> None:
 
 
 def redact_all(secrets: Iterable[str], text: str) -> str:
-    """Return the text with these secrets, and anything else that looks like a secret, redacted."""
+    """Return `text` with all `secrets` redacted. Other parts that look like a secret are redacted too."""
     # Literal and URL-encoded.
     written = {form for secret in secrets for form in (secret, quote(secret, safe=""))}
     to_redact = [secret for secret in written if len(secret) >= SHORTEST]
@@ -73,18 +73,20 @@ class _RedactingFormatter(logging.Formatter):
         return self.redact(str(value))
 
     def format_message(self, record: logging.LogRecord) -> tuple[str, str]:
-        """Return the message and the traceback. The traceback is empty if there is none."""
+        """Return the message and the traceback of a log record, both redacted. The traceback is empty if the record
+        has none."""
         where = self.formatException(record.exc_info) if record.exc_info else record.exc_text or ""
         return self.redact(record.getMessage()), self.redact(where)
 
     def extra_fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        """Return the extra fields of the record, by name."""
+        """Return the fields that the caller added to a log record with `extra`, by name and redacted."""
         beside = {name: value for name, value in vars(record).items() if name not in _USUAL}
         return {name: self.redact_value(value) for name, value in beside.items()}
 
 
 class PlainLines(_RedactingFormatter):
-    """Text log lines, such as `2025-03-05T09:15:23+01:00 warning telegram: out of reach; again in 4 s`."""
+    """A formatter of log lines as text, such as `2025-03-05T09:15:23+01:00 warning telegram: out of reach; again in
+    4 s`."""
 
     def format(self, record: logging.LogRecord) -> str:
         message, where = self.format_message(record)
@@ -108,6 +110,7 @@ class JsonLines(_RedactingFormatter):
 
 
 def _library_of(record: logging.LogRecord) -> str:
-    """Return a prefix that names the library of the record. Return an empty string for our own records."""
+    """Return the name of the library that wrote a log record, as a prefix for the line. Return an empty string for
+    records of Hermes."""
     library = record.name.split(".")[0]
     return "" if library == OURS else f"{library}: "

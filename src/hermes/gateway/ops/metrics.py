@@ -79,10 +79,11 @@ class Metric(ABC):
 
     @abstractmethod
     def _samples(self) -> Iterator[Sample]:
-        """Yield the current value of each label combination. Called under the lock."""
+        """Yield the current value for each combination of label values. The caller holds the lock of the metric."""
 
     def _label_values(self, values: Values) -> Values:
-        """Return the label values, with values that are not allowed replaced by `OTHER`. Called under the lock."""
+        """Return `values`, one for each label of the metric, with each value that is not allowed replaced by
+        `OTHER`. The caller holds the lock of the metric."""
         for value, allowed, room in zip(values, self._known, self._room, strict=True):
             if len(allowed) < room:
                 allowed.add(value)
@@ -120,7 +121,8 @@ class Gauge(Metric):
         self._values: dict[Values, float] = {}
 
     def set(self, value: float | None, *labels: str) -> None:
-        """Set the value for these labels. None removes the value from the output."""
+        """Set the value for this combination of label values (`labels`). None removes the combination from the
+        output."""
         with self._lock:
             place = self._label_values(labels)
             if value is None:
@@ -147,7 +149,8 @@ class Gauge(Metric):
 
 
 class Total(Gauge):
-    """A counter whose value is set, because something else counts it, for example the operating system."""
+    """A metric of the Prometheus type counter whose value is set and not increased here, because something else
+    counts it, for example the operating system."""
 
     kind = "counter"
 
@@ -238,7 +241,7 @@ class GatewayMetrics:
         """The metrics that platforms have registered, by name."""
 
     def register(self, metrics: Sequence[Metric]) -> None:
-        """Add the metrics of a platform. They replace registered metrics with the same name."""
+        """Add metrics that an adapter has defined. A metric replaces one that was added before with the same name."""
         self._registered |= {metric.name: metric for metric in metrics}
 
     def _add_model_metrics(self) -> None:
@@ -272,7 +275,8 @@ class GatewayMetrics:
         self.process_start = Gauge("process_start_time_seconds", "Start of the process, as Unix time.")
 
     def count_call(self, report: CallReport, cost: float | None) -> None:
-        """Count one attempt of a model call. `cost` is its cost in dollars, or None if it is unknown."""
+        """Add one attempt of a model call to the metrics. `cost` is the cost of the attempt in dollars, or None if
+        it is unknown."""
         model, used, error = report.model, report.used, report.error
         if error is not None:
             kind = next((name for known, name in MODEL_ERRORS.items() if isinstance(error, known)), OTHER)
@@ -288,7 +292,7 @@ class GatewayMetrics:
             self.cost.add(model, by=cost or 0.0)
 
     def render(self) -> str:
-        """Return all metrics in the format of `CONTENT_TYPE`."""
+        """Return the text of all metrics for a Prometheus response. Its media type is `CONTENT_TYPE`."""
         metrics = [metric for metric in vars(self).values() if isinstance(metric, Metric)]
         metrics += self._registered.values()
         return "".join(f"{line}\n" for metric in metrics for line in metric.lines())

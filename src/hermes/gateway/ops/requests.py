@@ -45,7 +45,8 @@ def get_folder() -> Path:
 
 
 async def serve_requests(handlers: Handlers) -> None:
-    """Answer requests in an endless loop, one after the other. `handlers` maps an action to its function."""
+    """Look for request files of commands in an endless loop, and answer them one after the other. `handlers` maps
+    the name of an action to the function that runs it."""
     folder = get_folder()
     home.make_private_folder(folder)
     while True:
@@ -76,7 +77,8 @@ async def _answer(file: Path, handlers: Handlers) -> None:
 
 
 def _list_requests(folder: Path) -> list[Path]:
-    """Return the requests, oldest first. Remove files that were left behind."""
+    """Return the paths of the request files in `folder`, oldest first. Files that were left there more than
+    `LEFT_S` seconds ago are removed."""
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:

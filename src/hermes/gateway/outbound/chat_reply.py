@@ -25,7 +25,7 @@ STOPPED = "_(stopped)_"
 
 
 class ChatReply(NamedTuple):
-    """The final answer of a turn, ready to be posted."""
+    """The final answer of a turn, ready to be posted to the chat, and the id of its live preview."""
 
     answer: Answer
     preview: str | None
@@ -33,7 +33,8 @@ class ChatReply(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The text to post, including notes and the failure notice. Empty if there is nothing to post."""
+        """The text to post to the chat: the answer, notes about the turn, and the reason if the turn failed. Empty
+        if there is nothing to post."""
         text = self.answer.text
         if text and self.answer.outcome == "stopped":
             text = f"{text}\n\n{STOPPED}"
@@ -51,8 +52,8 @@ class ReplyView:
     """The live view of a running turn in its chat: text, tools, subagents and approvals."""
 
     def __init__(self, live: LiveMessage | None, ask: Callable[[ApprovalAsked], None]) -> None:
-        """Create the view. `live` is the preview message, or None if the platform is not connected. `ask` sends an
-        approval request to the owner and does not wait for the answer."""
+        """Create the view of a turn. `live` is the preview message of the answer, or None if the platform is not
+        connected. `ask` sends an approval request to the owner and does not wait for the answer."""
         self.preview: str | None = None
         """The id of the platform message that shows the answer. Set when the turn has ended."""
         self._live, self._ask = live, ask

@@ -73,7 +73,8 @@ class Delivery:
         metrics: GatewayMetrics,
         slots: Callable[[str], Slots],
     ) -> None:
-        """Create the delivery. `slots` returns the limit on concurrent deliveries to a platform."""
+        """Create the delivery. `slots` returns, for the name of a platform, the slots that limit concurrent
+        deliveries to it."""
         self._db, self._adapters, self._metrics, self._slots = db, adapters, metrics, slots
         self._watchers: dict[str, DeliveryCallback] = {}
         self._working: dict[str, asyncio.Task[None]] = {}
@@ -141,9 +142,9 @@ class Delivery:
         return "queued" in states
 
     def watch(self, idempotency_key: str, callback: DeliveryCallback) -> None:
-        """Call `callback` when the delivery of a message has reached its final state.
+        """Call `callback` when the delivery of the message with this idempotency key has reached its final state.
 
-        The message must consist of one part and must be posted after this call.
+        The message must consist of one part, and it must be posted after this call.
         """
         self._watchers[f"{idempotency_key}/0"] = callback
 
@@ -155,9 +156,8 @@ class Delivery:
         return len(dropped)
 
     async def resend_unknown(self, key: str) -> int:
-        """Queue the messages of a chat whose delivery is unknown again. Return their number.
-        The caller must wake the delivery afterwards, for example by posting a reply.
-        """
+        """Put the messages to a chat whose delivery is unknown back into the queue, and return their number. The
+        caller must wake the delivery afterwards, for example by posting a reply."""
 
         def requeue() -> int:
             outbox = self._db.outbox
@@ -174,8 +174,8 @@ class Delivery:
         return key in self._working or not self._has_recovered
 
     def wake(self, key: str, platform: str) -> None:
-        """Deliver the outbox entries of the chat in a task. A task that is already running also delivers the new
-        entries."""
+        """Make sure that a task delivers the outbox entries of the chat `key`. If such a task is already running,
+        it also delivers the new entries."""
         self._requested.add(key)
         if not self._closed and key not in self._working:
             task = asyncio.create_task(self._work(key, platform), name=f"delivery {key}")
@@ -192,10 +192,9 @@ class Delivery:
             self.wake(key, platform)
 
     async def settle_interrupted(self) -> None:
-        """Handle the deliveries that were running when the previous process ended.
-        They are sent again if the recipient cannot see them twice. Otherwise their state becomes `unknown` and
-        the person is notified.
-        """
+        """Handle the outbox entries that the previous process was sending when it ended. An entry is sent again if
+        the recipient would not see its message twice. Otherwise the state of the entry becomes `unknown`, and the
+        person is notified."""
         self._has_recovered = False
         safe = [name for name, adapter in self._adapters.items() if adapter.capabilities.idempotent]
         outbox = self._db.outbox
@@ -206,16 +205,16 @@ class Delivery:
             await self._report_unknown(entry)
 
     async def take_up(self) -> None:
-        """Resume the waiting deliveries of all chats, a limited number of chats at a time, and retry at
-        once."""
+        """Deliver the waiting outbox entries of all chats, a limited number of chats at a time. Entries that wait
+        for a retry are tried at once."""
         for platform in list(self._retry_now):
             self.retry_now(platform)
         await asyncio.gather(*(self._resume(platform) for platform in list(self._adapters)))
         self._has_recovered = True
 
     async def _resume(self, platform: str) -> None:
-        """Deliver the outbox entries of an earlier process. At most `MOST_RESUMED` chats are resumed at a time,
-        because each waiting chat needs memory."""
+        """Deliver the outbox entries for `platform` that an earlier process left. At most `MOST_RESUMED` chats are
+        handled at a time, because each of them needs memory while it waits for its platform."""
         after, resuming = 0, Slots(MOST_RESUMED)
         while waiting := await call_store_early(self._db.outbox.list_waiting_chats, platform, after):
             for chat in waiting:
@@ -233,7 +232,7 @@ class Delivery:
         del self._retry_now[platform]
 
     async def wait_until_unused(self, adapter: Adapter) -> None:
-        """Wait until no delivery uses the adapter any more."""
+        """Wait until no delivery uses `adapter`. Called before the adapter is closed."""
         while self._in_use[adapter]:
             self._released.clear()
             await self._released.wait()
@@ -317,8 +316,9 @@ class Delivery:
             raise
 
     async def _deliver(self, entry: OutboxEntry, pause: float) -> float | None:
-        """Deliver an entry. Return the seconds to wait before the next attempt, or None to continue with the
-        next entry at once."""
+        """Try to deliver an outbox entry. `pause` is the normal number of seconds to wait after a failed attempt.
+        Return how many seconds to wait before the next attempt of this entry, or None to continue with the next
+        entry at once."""
         adapter = self._adapters.get(entry.platform)
         try:
             if adapter is None:
@@ -359,7 +359,8 @@ class Delivery:
 
     @contextmanager
     def _use(self, adapter: Adapter) -> Iterator[None]:
-        """Count a running call to the adapter."""
+        """Register that a delivery uses `adapter` while the `with` block runs. `wait_until_unused` waits for the
+        end of all such blocks."""
         self._in_use[adapter] += 1
         try:
             yield
@@ -372,7 +373,8 @@ class Delivery:
     async def _handle_failure(
         self, entry: OutboxEntry, adapter: Adapter | None, problem: Exception, pause: float
     ) -> float | None:
-        """Record a failed delivery. Return the seconds to wait or None, as `_deliver` does."""
+        """Record that an attempt to deliver an outbox entry has failed. Return how many seconds to wait before the
+        next attempt, or None, as `_deliver` does."""
         deliveries = self._metrics.deliveries
         match problem:
             case RateLimited():
@@ -427,9 +429,8 @@ class Delivery:
         return None
 
     async def _report_unknown(self, entry: OutboxEntry) -> None:
-        """Notify the person, once per entry, that it is unknown whether the entry was delivered.
-        The unknown delivery of such a notice is not reported.
-        """
+        """Tell the person that it is unknown whether the message of an outbox entry has arrived. Do so once per
+        entry. If the entry is itself such a notice, do nothing."""
         if entry.idempotency_key.startswith(NOTICE):
             return
         log.warning("unknown whether message %s to %s arrived", entry.id, entry.platform)
@@ -439,7 +440,7 @@ class Delivery:
         await until_stored(lambda: self.post(key, message, f"{NOTICE}{entry.id}", entry.session_id))
 
     def _settle(self, idempotency_key: str, state: str, message_id: str | None = None) -> None:
-        """Report the final state of a delivery to its watcher."""
+        """Report the final state of a delivery to the callback that `watch` registered for it, if there is one."""
         callback = self._watchers.pop(idempotency_key, None)
         if callback is not None:
             callback(state, message_id)
@@ -450,8 +451,8 @@ def _describe_error(problem: Exception) -> str:
 
 
 async def _try_edit(adapter: Adapter, message: OutgoingMessage) -> bool:
-    """Replace the text of a message. Return False if the platform refuses, for example because the message
-    was deleted."""
+    """Replace the text of the platform message that `message` edits. Return False if the platform refuses, for
+    example because that platform message was deleted."""
     assert message.edits is not None
     try:
         await adapter.edit(message.to, message.edits, message.text)

@@ -56,7 +56,7 @@ def format_conversation(row: Row, now: float) -> str:
 
 
 def quote_beginning(content: object) -> str:
-    """Return the beginning of a message, in quotation marks."""
+    """Return the beginning of a message's content in quotation marks, as one escaped line."""
     return f"“{escape_line(make_prompt_preview(content, LONGEST) or '…')}”"
 
 
@@ -71,7 +71,7 @@ def format_snippet(text: str) -> str:
 
 
 def _escape_part(part: str) -> str:
-    """Escape the text between two matches. Whitespace at either end becomes one space."""
+    """Escape a part of a snippet. Whitespace at the beginning and at the end of the part becomes one space."""
     ends = (" " if part[:1].isspace() else "", " " if part[-1:].isspace() else "")
     return f"{ends[0]}{escape_line(part, SNIPPET)}{ends[1]}" if part.strip() else ends[0]
 
@@ -95,7 +95,7 @@ def _to_local(at: float, zone: str | None) -> datetime:
 
 
 def describe_policy(policy: ResetPolicy) -> str:
-    """Describe when a conversation is reset automatically."""
+    """Describe a reset policy in words: when a conversation is reset automatically."""
     idle = f"after {format_duration(policy.idle_minutes * clock.MINUTE)} without a message"
     daily = f"daily at {policy.at_hour}:00"
     return {"idle": idle, "daily": daily, "both": f"{daily}, and {idle}"}.get(

@@ -41,7 +41,8 @@ class OutgoingMessage(NamedTuple):
 
 
 def divide_message(message: OutgoingMessage, adapter: Adapter | None) -> list[OutgoingMessage]:
-    """Divide a message into parts that fit into one platform message each. See also `MOST_PARTS`."""
+    """Divide a message into parts that each fit into one message of the adapter's platform. A text of more than
+    `MOST_PARTS` parts is sent as a file if the platform accepts files."""
     longest = DEFAULT_MAX_LENGTH if adapter is None else adapter.capabilities.max_length
     measure: Measure = len if adapter is None else adapter.measure
     parts = split_text(message.text, longest, measure)

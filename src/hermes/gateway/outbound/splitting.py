@@ -34,15 +34,16 @@ def split_text(text: str, longest: int, measure: Measure = len) -> list[str]:
 
 
 def split_pieces(text: str, longest: int, measure: Measure = len) -> list[Piece]:
-    """Split a text as `split_text` does, and keep the added frames separate from the text."""
+    """Split a text as `split_text` does. Each returned piece keeps the slice of the text and the frame that is
+    added around it separate."""
     if not text.strip():
         return []
     return [Piece("", text, "")] if measure(text) <= longest else list(_Splitter(text, longest, measure))
 
 
 def fit_beginning(text: str, longest: int, measure: Measure = len) -> str:
-    """Return the beginning of an unfinished text that fits into `longest`. A code fence that is open at its end
-    is closed."""
+    """Return a beginning of an unfinished text that fits into one message of the length `longest`, by `measure`. A
+    code fence that is open at the end of the result is closed."""
     return "".join(next(iter(_Splitter(text, longest, measure)), ""))
 
 
@@ -85,8 +86,8 @@ _TABLE_ROWS = re.compile(r"(?:\n[^\n|]*+\|[^\n]*+)++")
 
 
 class _Frame(NamedTuple):
-    """A code block or table. If a cut goes through it, `after` is added to the piece before the cut, and
-    `before` to the piece after the cut."""
+    """A code block or table in the text. If the text is cut inside it, `after` is added to the end of the piece
+    before the cut, and `before` to the beginning of the piece after the cut."""
 
     start: int
     inner: int
@@ -124,13 +125,14 @@ class _Splitter:
             at, before = (resume, frame.before) if frame else (_skip_gap(text, resume), "")
 
     def _find_frame(self, position: int) -> _Frame | None:
-        """Return the frame that contains the position, or None."""
+        """Return the code block or table that contains the position in the text, or None."""
         index = bisect_left(self._starts, position) - 1
         return self._frames[index] if index >= 0 and position < self._frames[index].end else None
 
     def _find_farthest(self, at: int, before: str) -> int:
-        """Return the last possible end of the piece that begins at `at`. If the end is inside a frame, room
-        is reserved for the text that closes the frame."""
+        """Return the last possible end of the piece that begins at the position `at`. `before` is the text that is
+        added before the piece. If the end is inside a code block or table, the piece must also have room for the
+        text that closes it."""
         end = self._find_fitting(at, before, "")
         frame = self._find_frame(end)
         return self._find_fitting(at, before, frame.after) if frame and frame.after else end
@@ -151,11 +153,9 @@ class _Splitter:
         return good
 
     def _find_cut(self, at: int, end: int) -> tuple[int, int]:
-        """Return the end of the piece that begins at `at`, and the start of the next piece. `end` is the last
-        possible end.
-        The last two thirds of the range are searched first, because a nearly full piece is preferred over a
-        better position.
-        """
+        """Choose where to cut the text after the piece that begins at `at`. Return the end of this piece and the
+        start of the next piece. `end` is the last possible end. The last two thirds of the range from `at` to `end`
+        are searched first, because a nearly full piece is preferred over a better place to cut."""
         full = at + (end - at) // 3
         if cut := self._cut_between_lines(full, end):
             return cut
@@ -197,7 +197,8 @@ class _Splitter:
         )
 
     def _cut_between_graphemes(self, at: int, end: int) -> tuple[int, int]:
-        """Cut between two graphemes near `end`, or at `end` if there is no grapheme boundary."""
+        """Return a cut between two graphemes, at most `_LONGEST_GRAPHEME` characters before `end`. If there is no
+        grapheme boundary, cut at `end`."""
         lowest = max(at, end - _LONGEST_GRAPHEME)
         place = next(
             (position for position in range(end, lowest, -1) if not _is_joined(self._text, position)), end
@@ -207,8 +208,9 @@ class _Splitter:
     def _find_last_gap(
         self, pattern: re.Pattern[str], lowest: int, end: int, whole: _Spans = ()
     ) -> tuple[int, int] | None:
-        """Return start and end of the last gap between `lowest` and `end` that matches `pattern`, or None. Gaps in
-        frames and in the spans `whole` are skipped. So are gaps after a heading."""
+        """Find the last place between `lowest` and `end` at which the text can be cut. `pattern` matches the gap,
+        the whitespace that a cut leaves out. Return start and end of the gap, or None. Gaps inside a code block, a
+        table or one of the spans `whole` are skipped. So are gaps after a heading."""
         best = None
         position = 0
         for match in pattern.finditer(self._text, lowest, end + _AHEAD):
@@ -234,7 +236,8 @@ class _Splitter:
         return line > 0 and self._text.startswith("#", line)
 
     def _find_inner_gap(self, frame: _Frame, gap: str, lowest: int, end: int) -> tuple[int, int] | None:
-        """Return the last gap inside a frame that leaves content of the frame on both sides."""
+        """Return start and end of the last `gap` inside a code block or table (`frame`) between `lowest` and `end`,
+        or None. Content of the frame must remain on both sides of the gap."""
         low = max(lowest, frame.inner)
         position = self._text.rfind(gap, low + 1, min(end + 1, frame.outer - 1))
         return (position, position + len(gap)) if position > low else None
@@ -270,8 +273,8 @@ def _find_fences(text: str) -> Iterator[_Frame]:
 
 
 def _make_fence(text: str, opened: re.Match[str], closed: re.Match[str] | None) -> _Frame:
-    """Build the frame of a code block. If the block is not closed, its frame extends beyond the text, so that
-    the last piece closes the block."""
+    """Return the frame of a code block. `opened` and `closed` are the matches of its opening and closing fence. If
+    the block is not closed, its frame extends beyond the end of the text, so that the last piece closes the block."""
     lead = opened["lead"] + " " * len(opened["item"])
     before = f"{lead}{opened['mark']}{opened['info'].rstrip()}\n"
     after = f"\n{lead}{opened['mark']}" if closed is None else f"\n{closed[0]}"
@@ -296,8 +299,8 @@ _SPACES = re.compile(r"[ \t]*+")
 
 
 def _skip_gap(text: str, at: int) -> int:
-    """Return the position after the spaces and blank lines at `at`. The indentation of a line is not
-    skipped."""
+    """Return the first position in `text`, from `at` on, that is after spaces and blank lines. The indentation of a
+    line is not skipped."""
     if at and text[at - 1] != "\n" and (spaces := _SPACES.match(text, at)):
         at = spaces.end()
     lines = _BLANK_LINES.match(text, at)

@@ -92,7 +92,8 @@ class LiveMessage:
         self._work: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Start the background task. It shows the typing indicator if the answer does not come soon."""
+        """Start the background task that shows the preview. The task shows the typing indicator if the answer does
+        not come soon."""
         if self._work is None and not self._is_finished:
             self._work = asyncio.create_task(self._show_and_wait())
 
@@ -102,14 +103,14 @@ class LiveMessage:
         await self._schedule()
 
     async def discard(self) -> None:
-        """Discard the text so far, because the answer starts again. The old preview stays visible until there
-        is new text."""
+        """Discard the text of the answer so far, because the model begins the answer again. The old preview stays
+        visible until there is new text."""
         self._text.clear()
         self._note = ""
         await self._schedule()
 
     async def note(self, tool: str) -> None:
-        """Show the name of a running tool until the next text."""
+        """Show the name of a running tool below the preview until more text of the answer arrives."""
         self._note = f"⚙ {to_one_line(tool, LONGEST_TOOL_NAME)}…"
         await self._schedule()
 
@@ -127,7 +128,8 @@ class LiveMessage:
         self._woken.set()
 
     def resume(self) -> None:
-        """Continue after the question was answered or withdrawn."""
+        """Show the typing indicator and new text again, after the question for which `pause` was called was
+        answered or withdrawn."""
         self._is_paused, self._type_at = False, 0.0
         self._woken.set()
 
@@ -166,8 +168,8 @@ class LiveMessage:
             await self._leave_preview(self._left_with)
 
     async def _leave_preview(self, text: str) -> None:
-        """Set the preview message to its last text, and stop editing it. Later text is shown in a new
-        message."""
+        """Edit the preview message for the last time, so that it shows `text`. Later text of the answer is shown in
+        a new message."""
         self._left_with = None
         if self._message is None:
             return
@@ -257,8 +259,8 @@ class LiveMessage:
             await self._sent(self._message)
 
     def _preview(self) -> str:
-        """Return the beginning of the text that fits into one message, as complete Markdown, with a cursor or
-        the running tool at the end."""
+        """Return the text that the preview message must show now. It is the beginning of the answer that fits into
+        one message, as complete Markdown. A cursor or the name of the running tool is at its end."""
         note = f"\n\n{self._note}" if self._note else ""
         measure = self._adapter.measure
         room = self._adapter.capabilities.max_length - measure(f" {CURSOR}{note}")
@@ -271,7 +273,8 @@ class LiveMessage:
         return f"{text}\n{CURSOR}" if is_fence else f"{text} {CURSOR}"
 
     def _log_once(self, error: Exception) -> None:
-        """Log the first error only, because an unavailable platform would fill the log."""
+        """Log an error of this preview if it is the first one. If the platform is not available, further errors
+        would only fill the log."""
         if not self._was_logged:
             is_expected = isinstance(error, AdapterError)
             log.warning("the preview on %s failed: %s", self._adapter.name, error, exc_info=not is_expected)

@@ -27,11 +27,12 @@ class ChatQueues:
 
     @property
     def oldest(self) -> int | None:
-        """The lowest number that is not accepted yet, or None if all are accepted."""
+        """The lowest message number that the gateway has not accepted yet, or None if all messages are accepted."""
         return min(self._open, default=None)
 
     def add(self, chat: Hashable, numbers: Sequence[int], work: Work) -> None:
-        """Run `work` after the earlier work of the chat. `numbers` count as not accepted until `work` is done."""
+        """Run `work`, which passes received messages of `chat` to the gateway, after the earlier work of the same
+        chat. `numbers` are the numbers of these messages. They count as not accepted until `work` is done."""
         self._open.update(numbers)
         self._settled.clear()
         if chat in self._queues:
@@ -43,7 +44,8 @@ class ChatQueues:
         worker.add_done_callback(self._workers.discard)
 
     async def settle(self, seconds: float) -> None:
-        """Wait up to `seconds` until all messages are accepted. If a message failed, raise its error."""
+        """Wait for at most `seconds` until the gateway has accepted all messages in the queues. If a message was
+        not accepted because of an error, raise the error."""
         if self._open and self._failure is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -52,7 +54,7 @@ class ChatQueues:
             raise self._failure
 
     async def close(self) -> None:
-        """Cancel the work that is not done. The platform delivers its messages again later."""
+        """Cancel the work that is not done. The platform delivers the messages of that work again later."""
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)

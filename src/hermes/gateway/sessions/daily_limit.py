@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 class Budget(NamedTuple):
-    """The usage of an owner today, and the owner's limits. A limit of 0 means no limit."""
+    """How much an owner has used today, and the daily limits of the owner in dollars and tokens. A limit of 0 means
+    no limit."""
 
     spent: Spending
     usd: float
@@ -39,7 +40,7 @@ class Budget(NamedTuple):
 
     @property
     def parts(self) -> list[str]:
-        """The remaining amount of each limit, as text."""
+        """For each daily limit that is set, a text that says how much of it remains."""
         left = []
         if self.usd:
             dollars = format_dollars(max(0.0, self.usd - self.spent.cost_usd))
@@ -82,7 +83,7 @@ def find_limit(settings: GatewaySettings, *, is_owner: bool, is_shared: bool = F
 
 
 def find_day(now: float, place: tzinfo | None) -> tuple[float, float]:
-    """Return when the current day begins and ends in the time zone `place`."""
+    """Return the start and the end of the day that contains the time `now`, in the time zone `place`."""
     begin = end = now - 2 * clock.DAY
     while end <= now:
         begin, end = end, find_boundary_after(end, 0, place) or end + clock.DAY
@@ -90,7 +91,7 @@ def find_day(now: float, place: tzinfo | None) -> tuple[float, float]:
 
 
 def find_month(now: float, place: tzinfo | None) -> tuple[float, float]:
-    """Return when the current month begins and ends in the time zone `place`."""
+    """Return the start and the end of the month that contains the time `now`, in the time zone `place`."""
     first = datetime.fromtimestamp(now, place).replace(
         day=1, hour=0, minute=0, second=0, microsecond=0, fold=0
     )

@@ -51,7 +51,7 @@ class HandoffRefused(errors.HermesError):
 
 
 async def watch_handoffs(context: GatewayContext, router: Router) -> None:
-    """Process pending handoffs in an endless loop."""
+    """Look for handoffs that a terminal has requested, and process them, in an endless loop."""
     while True:
         try:
             for session in await asyncio.to_thread(context.db.list_pending_handoffs):
@@ -121,8 +121,9 @@ async def _wait_until_free(context: GatewayContext, session_id: str) -> None:
 async def _find_destination(
     adapter: Adapter, settings: PlatformSettings, keying: Keying, title: str
 ) -> Source:
-    """Return the destination of a handoff. In a private home channel, this is the chat itself. In a group, it is
-    a shared thread: the configured thread, or a new one with the name `title`."""
+    """Return the chat to which a conversation is handed over. If the home channel of the platform is a private
+    chat, this is the home channel. In a group, it is a shared thread: the configured thread, or a new one with the
+    name `title`."""
     channel = str(settings.home_channel)
     kind = settings.home_type or ("group" if channel.startswith("-") else "dm")
     home = Source(
@@ -150,7 +151,8 @@ async def _find_destination(
 
 
 def _find_person(settings: PlatformSettings, channel: str) -> str:
-    """Return the person in the private home channel, who becomes the owner of the conversation."""
+    """Return the id of the person in `channel`, a private home channel. This person becomes the owner of the
+    conversation that is handed over. Raise `HandoffRefused` if the person is unknown."""
     if settings.home_user:
         return settings.home_user
     platform = registry.PLATFORMS.get(settings.name)

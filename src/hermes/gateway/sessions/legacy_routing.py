@@ -51,12 +51,13 @@ def import_once(db: SessionDB, file: Path, keying: Keying = AS_DOCUMENTED) -> Im
 
 
 def mark_imported(db: SessionDB) -> None:
-    """Record that the import is done or not needed."""
+    """Record in the store that the import of `sessions.json` is done or not needed."""
     db.set_meta(DONE_KEY, clock.format_iso(clock.now()))
 
 
 def import_file(db: SessionDB, file: Path, keying: Keying = AS_DOCUMENTED) -> ImportResult:
-    """Route every chat in the file to its session, if the session exists and the chat has no route yet."""
+    """Route every chat in `file`, a `sessions.json`, to its session, if the session exists and the chat has no
+    route yet. Return the number of chats, and a line for each entry that was not imported."""
     chats, left_out = 0, list[str]()
     entries, problem = read_entries(file)
     if problem is not None:

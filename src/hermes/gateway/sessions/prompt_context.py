@@ -121,15 +121,16 @@ _RESERVED = re.compile(
 
 
 def _redact_source(source: Source) -> Source:
-    """Return the source without personal data. Names and ids are replaced by stable pseudonyms."""
+    """Return `source` without personal data. The ids of the person and of the chat and the name of the person are
+    replaced by stable pseudonyms. The name of the chat is removed."""
     user = f"user_{_hash_value(source.participant)[:12]}" if source.participant else None
     chat = _format_channel(source.platform, source.chat_id, True)
     return source._replace(chat_id=chat, chat_name=None, user_id=user, user_id_alt=None, user_name=user)
 
 
 def _format_channel(platform: str, chat_id: str, redact_pii: bool) -> str:
-    """Return the chat id with the platform name as prefix, exactly once. With `redact_pii`, an id that identifies a
-    person is replaced by a hash."""
+    """Return the chat id with the name of the platform as its prefix. A chat id that already has the prefix gets no
+    second one. With `redact_pii`, an id that identifies a person is replaced by a hash."""
     bare = chat_id.removeprefix(f"{platform}:")
     return f"{platform}:{_hash_value(bare)[:12] if redact_pii and _has_personal_ids(platform) else bare}"
 

@@ -41,10 +41,10 @@ class _Cause(NamedTuple):
 def find_due(
     policy: ResetPolicy, last: float | None, now: float, running: Collection[float] = ()
 ) -> DueReset | None:
-    """Return the reset that is due, or None.
+    """Return the reset that is due at the time `now` under `policy`, or None.
 
-    `last` is when a person last wrote, or None if nobody ever wrote. `running` holds the start times of the
-    running background processes.
+    `last` is the time at which a person last wrote in the conversation, or None if nobody ever wrote. `running`
+    holds the start times of the conversation's running background processes.
     """
     causes = [cause for cause in _list_causes(policy, last) if cause.first <= now]
     if not causes or now <= find_hold_end(policy, running):
@@ -80,10 +80,10 @@ def find_boundary_after(moment: float, hour: int, place: tzinfo | None) -> float
 def format_notice(
     policy: ResetPolicy, reason: str, old: str, setting: str = "session_reset", scope: str | None = None
 ) -> str:
-    """Return the notice after a reset. `old` is the title or id of the previous conversation. `setting` is the
-    name of the setting that holds the policy. `scope` is the name of the person if other people have their own
-    sessions in the same chat.
-    """
+    """Return the text that tells a chat that its conversation was reset. `reason` is the cause of the reset. `old`
+    is the title or id of the previous conversation. `setting` is the name of the setting that holds the reset
+    policy. `scope` is the name of the person if other people have their own sessions in the same chat, otherwise
+    None."""
     which = f"Session of {scope}" if scope else "Session"
     return "\n".join(
         (
@@ -117,10 +117,9 @@ def _list_causes(policy: ResetPolicy, last: float | None) -> list[_Cause]:
 
 
 def find_hold_end(policy: ResetPolicy, running: Collection[float]) -> float:
-    """Return the time until which background processes prevent a reset.
-    `running` holds the start times of the processes. A process prevents a reset until its age exceeds
-    `bg_process_max_age_hours`; 0 means that there is no maximum age.
-    """
+    """Return the time until which background processes prevent a reset. `running` holds the start times of the
+    processes. A process prevents a reset until its age exceeds the setting `bg_process_max_age_hours`. If the
+    setting is 0, it prevents a reset as long as it runs."""
     if not running:
         return -math.inf
     oldest_allowed = policy.bg_process_max_age_hours
@@ -128,7 +127,8 @@ def find_hold_end(policy: ResetPolicy, running: Collection[float]) -> float:
 
 
 def _find_boundary(day: date, at: time, place: tzinfo | None) -> float | None:
-    """Return the boundary of a local day, or None if the time zone skips the day."""
+    """Return the boundary of the local `day`: the first moment when clocks in the time zone `place` show the time
+    `at` of that day, or a later time. Return None if the time zone skips the day."""
     moment = _first_moment_showing(datetime.combine(day, at), place)
     if _wall_time(moment, place).date() != day:  # clocks skip the rest of the day, or the whole day
         begin = _first_moment_showing(datetime.combine(day, time.min), place)
@@ -138,8 +138,8 @@ def _find_boundary(day: date, at: time, place: tzinfo | None) -> float | None:
 
 
 def _first_moment_showing(wall: datetime, place: tzinfo | None) -> float:
-    """Return the first moment when local clocks show the time `wall`. If they skip it, return the first
-    moment when they show a later time."""
+    """Return the first moment when clocks in the time zone `place` show the local time `wall`. If the clocks skip
+    that time, return the first moment when they show a later time."""
     moment = wall.replace(tzinfo=place).timestamp()  # the first, if there are two
     if _wall_time(moment, place) == wall:
         return moment
@@ -152,7 +152,7 @@ def _first_moment_showing(wall: datetime, place: tzinfo | None) -> float:
 
 
 def _wall_time(moment: float, place: tzinfo | None) -> datetime:
-    """Return `moment` as a naive local time in the zone `place`."""
+    """Return what clocks in the time zone `place` show at `moment`, as a `datetime` without a zone."""
     return datetime.fromtimestamp(moment, place).replace(tzinfo=None, fold=0)
 
 

@@ -34,7 +34,7 @@ LOOK_EVERY_S = 20.0
 
 
 class ChatResets:
-    """The resets of one chat."""
+    """Decides when one chat must be reset automatically, and resets it."""
 
     def __init__(self, context: GatewayContext, chat: Chat) -> None:
         self._context, self._chat = context, chat
@@ -45,8 +45,8 @@ class ChatResets:
         return self._context.settings.find_policy(source.platform, source.chat_type, source.thread_id)
 
     async def reset_if_due(self, at: float | None = None) -> None:
-        """Reset the chat if a reset is due at the time `at`. `at` is the send time of the current message, or None
-        for the current time."""
+        """Reset the chat if a reset is due. `at` is the time for which this is decided: the send time of the
+        message that is processed next, or None for the current time."""
         if self.policy.mode == "none":
             return
         session_id = self._chat.session_id
@@ -68,7 +68,7 @@ class ChatResets:
         return None if spoke is None else max(spoke, incidents.last_arrival(self._context.db, self._chat.key))
 
     def next_reset_at(self) -> float | None:
-        """Return when the chat will be reset if nobody writes, or None if it will not be reset."""
+        """Return the time at which the chat will be reset if nobody writes. Return None if it will not be reset."""
         session_id = self._chat.session_id
         if session_id is None:
             return None
@@ -77,10 +77,9 @@ class ChatResets:
         )
 
     def list_holds(self) -> list[str]:
-        """Return the reasons why an automatic reset must wait, as noun phrases for `/status`.
-        A reset waits until no program works in the conversation, and for background processes as long as the
-        policy says.
-        """
+        """Return what an automatic reset of the chat must wait for, as noun phrases for `/status`. A reset waits
+        while any program works in the conversation. It also waits for background processes, as long as the reset
+        policy allows."""
         chat, now, session_id = self._chat, clock.now(), self._chat.session_id
         holds: list[str] = []
         if self.policy.mode == "none" or session_id is None:
@@ -131,10 +130,9 @@ class ChatResets:
             await chat.post(text, f"reset:{new}", silent=True)
 
     async def _save(self, session_id: str) -> None:
-        """Run a turn in which the agent saves its memory. The turn runs once per reset, even if the reset is
-        retried.
-        The reset takes place even if nothing was saved. The old conversation is kept and can be resumed.
-        """
+        """Run a turn in which the agent saves its memory before the session `session_id` is reset. If the reset is
+        retried, the turn does not run again. If nothing could be saved, the reset takes place all the same. The old
+        conversation is kept and can be resumed."""
         db, chat = self._context.db, self._chat
         spoke = await call_store_early(self._last_spoken_at, session_id)
         if await call_store_early(incidents.is_saved, db, chat.key, session_id, spoke):

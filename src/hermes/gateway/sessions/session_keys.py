@@ -39,7 +39,8 @@ def is_shared_multi_user_session(
 
 
 def make_chat(source: Source, keying: Keying = AS_DOCUMENTED) -> Chat:
-    """Return the chat in the form that identifies it in the routing table."""
+    """Return the chat of a message from `source`, as the routing table stores it: platform, type, chat id, thread
+    id and participant. `keying` says in which chats people share a session."""
     kind = "group" if source.chat_type == "thread" else source.chat_type  # a thread belongs to a group
     chat, participant = source.chat_id, source.participant
     if source.platform == "whatsapp":
@@ -67,7 +68,7 @@ def make_principal(source: Source) -> Principal:
 
 
 def make_room(source: Source) -> Principal:
-    """Return the principal of the whole chat, without a person."""
+    """Return a principal that stands for the whole chat of `source` and not for one person in it."""
     return make_principal(source)._replace(user=None)
 
 
@@ -102,12 +103,14 @@ def _escape_part(part: str) -> str:
 
 
 def normalize_whatsapp_identifier(identifier: str) -> str:
-    """Remove the leading plus, the device and the server: `+49 170:3@s.whatsapp.net` becomes `49 170`."""
+    """Return a WhatsApp identifier without the leading plus, the device and the server: `+49 170:3@s.whatsapp.net`
+    becomes `49 170`."""
     return identifier.strip().replace("+", "", 1).split(":", 1)[0].split("@", 1)[0]
 
 
 def expand_whatsapp_aliases(identifier: str, folder: Path | None = None) -> set[str]:
-    """Return every known identifier of the same person, or an empty set for an empty identifier."""
+    """Return every WhatsApp identifier that is known for the person with this identifier. The result is empty for
+    an empty identifier. The identifiers are linked by mapping files in `folder`."""
     where = folder or home.get_hermes_home() / "whatsapp" / "session"
     first = normalize_whatsapp_identifier(identifier)
     aliases: set[str] = set()
@@ -124,8 +127,8 @@ def expand_whatsapp_aliases(identifier: str, folder: Path | None = None) -> set[
 
 
 def canonical_whatsapp_identifier(identifier: str, folder: Path | None = None) -> str:
-    """Return the canonical identifier of a person: the shortest known one. Among several of that length, it
-    is the first in alphabetical order."""
+    """Return the one WhatsApp identifier that stands for a person: the shortest of all that are known. Among
+    several of that length, it is the first in alphabetical order."""
     aliases = expand_whatsapp_aliases(identifier, folder)
     return min(aliases, key=lambda name: (len(name), name)) if aliases else ""
 

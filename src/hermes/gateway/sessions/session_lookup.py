@@ -31,7 +31,8 @@ WAYS = tuple(Keying(group, thread) for group in (True, False) for thread in (Tru
 
 
 def restore_source(db: SessionDB, route: Route, keying: Keying) -> Source:
-    """Build the source of a chat from stored data. Used when there is no message that contains the source."""
+    """Return the source of the chat with this route, built from the route and its session. Used when there is no
+    received message from which to take the source."""
     session = db.get_session(route.session_id) or {}
     chat = Chat._make(route[1:6])
     for origin in (from_json(session.get("origin_json") or "", None), route.entry.get("origin")):
@@ -66,15 +67,16 @@ class SessionLookup:
         """Keys of chats that got a new session because the earlier one was moved to the trash."""
 
     def change_keying(self, keying: Keying) -> None:
-        """Change which chats share a session. Chats that already have a route keep their way of sharing."""
+        """Change the setting that says in which chats people share a session. A chat that already has a route stays
+        as it is."""
         self._keying = keying
         self.forget_chats()
 
     def is_shared(self, source: Source, key: str | None = None) -> bool:
-        """Return whether everybody in the room shares the session.
+        """Return whether everybody in the chat of `source` shares one session.
 
-        If the settings were changed after the chat got its key, the chat keeps its old way of sharing. That way is
-        determined from `key`, the key of the chat. Without `key`, the current settings apply.
+        `key` is the session key of the chat. It shows which sharing setting was in force when the chat got the key,
+        and that setting still applies to the chat. Without `key`, the current setting applies.
         """
         keying = next(
             (keying for keying in (self._keying, *WAYS) if make_chat_key(make_chat(source, keying)) == key),
@@ -83,15 +85,14 @@ class SessionLookup:
         return find_owner(source, keying) == make_room(source).room
 
     async def resolve_private_source(self, source: Source) -> Source:
-        """Return the source. If it is a private chat whose session belongs to another person, the returned source
-        has the type `group`."""
+        """Return `source`. If it is a private chat whose session belongs to another person than the sender, return
+        it with the chat type `group` instead."""
         return (await self.find_chat(source))[0] if source.chat_type == "dm" else source
 
     async def find_chat(self, source: Source) -> tuple[Source, str]:
-        """Return the source as `resolve_private_source` does, and the key of the chat. For a new chat, return the
-        key that it will get.
-        This creates nothing. The session of a new chat is created when its first message is processed.
-        """
+        """Return two values: the source as `resolve_private_source` returns it, and the session key of its chat.
+        For a new chat, this is the key that the chat will get. Nothing is created. The session of a new chat is
+        created when its first message is processed."""
         chat = make_chat(source, self._keying)
         while chat not in self._keys:
             generation = self._generation
@@ -104,7 +105,7 @@ class SessionLookup:
         return source, key
 
     async def find_key(self, source: Source) -> str:
-        """Return the key of the chat. For a new chat, return the key that it will get."""
+        """Return the session key of the chat of `source`. For a new chat, this is the key that the chat will get."""
         return (await self.find_chat(source))[1]
 
     def _remember(self, chat: Chat, key: str, owner: str, *, is_new: bool) -> None:
@@ -123,9 +124,10 @@ class SessionLookup:
         self._new.discard(chat)
 
     def forget_chats(self) -> None:
-        """Forget the keys and owners of stored chats. Called after a chat got another id or another owner.
+        """Drop the cached session keys and owners of chats, so that they are read from the store again. Called
+        after a chat got another id or another owner.
 
-        The owner of a new chat is not stored before its first turn, so it is not forgotten.
+        A new chat stays cached, because its owner is not stored before its first turn.
         """
         self._generation += 1
         for chat in [chat for chat in self._keys if chat not in self._new]:
@@ -140,8 +142,8 @@ class SessionLookup:
         return store.find_live_session(key) or self._create(key, source)
 
     def pop_replaced(self, key: str) -> bool:
-        """Return whether the chat got a new session because the previous one was trashed. Further calls return
-        False."""
+        """Return whether the chat `key` got a new session because the previous one was moved to the trash. Each
+        replacement is reported once: a second call returns False."""
         if key not in self._replaced:
             return False
         self._replaced.discard(key)
@@ -165,8 +167,8 @@ class SessionLookup:
         return route.session_id
 
     def _locate(self, chat: Chat) -> tuple[str | None, str]:
-        """Return the owner of the chat's session and the key of the chat. The owner is None if the chat is new: it has
-        neither a session nor a waiting message."""
+        """Return the owner of the conversations in `chat`, and the session key of the chat. The owner is None if
+        the chat is new: it has neither a session nor a waiting message."""
         route = self._db.routing.find(*chat)
         if route is None:
             key = make_chat_key(chat, self._find_chat_of)
@@ -176,8 +178,8 @@ class SessionLookup:
         return None if session is None else session["owner"], route.session_key
 
     def _find_chat_of(self, key: str) -> Chat | None:
-        """Return the chat that has the key, or None. A chat without a route is found by its messages in the
-        inbox."""
+        """Return the chat that has the session key `key`, or None. If the chat has no route yet, it is found by its
+        messages in the inbox."""
         chat = self._chats.get(key) or self._db.routing.find_chat(key)
         source = None if chat is not None else self.find_waiting_source(key)
         return chat if source is None else make_chat(source, self._keying)

@@ -48,7 +48,8 @@ _KNOWN = ("accepted", "duplicate", "answered")
 
 
 class _ReferredMessage(NamedTuple):
-    """A message to which another message refers."""
+    """A message to which a received event refers: the message that it replies to or deletes, or the first message
+    of its thread."""
 
     sender: str
     content: dict[str, Any]
@@ -118,8 +119,9 @@ class Matrix:
             await queues.close()
 
     async def _save_state(self, unsaved: deque[tuple[int, SyncResult]], oldest: int | None) -> None:
-        """Save the position of the last sync of which all messages are accepted. `oldest` is the number of the oldest
-        sync with a message that is not accepted yet, or None. Remove the saved syncs from `unsaved`."""
+        """Save the sync position up to which the gateway has accepted all messages. `unsaved` holds the syncs that
+        are not saved yet, oldest first; the saved ones are removed from it. `oldest` is the number of the oldest
+        sync with a message that is not accepted yet, or None."""
         since = self._state.since
         changed = False
         while unsaved and (oldest is None or unsaved[0][0] < oldest):
@@ -134,8 +136,8 @@ class Matrix:
     def _hand_in(
         self, number: int, result: SyncResult, rooms: Rooms, receive: Receive, queues: ChatQueues
     ) -> None:
-        """Add the content of a sync to the queues of its rooms. Each room has its own queue, so that a slow room does
-        not delay the others."""
+        """Add the messages, invitations and left rooms of a sync to `queues`. `number` is the number of the sync.
+        Each room has its own queue, so that a slow room does not delay the others."""
 
         async def forget(room_id: str) -> None:
             rooms.forget(room_id)
@@ -197,7 +199,7 @@ class Matrix:
             await rooms.accept_invitations_of(message.sender)
 
     async def _hand_over_redaction(self, room_id: str, redaction: RedactionEvent, receive: Receive) -> None:
-        """Report a deleted message. Its author or a moderator of the room deleted it."""
+        """Report to the gateway that a person's message was deleted, by its author or by a moderator of the room."""
         deleted = redaction.redacts
         before = await self._look_up(room_id, deleted)
         if before is None or before.content or before.sender == self._require_client().user_id:
@@ -315,8 +317,9 @@ class Matrix:
         return str(answer.event_id)
 
     def _allow_renewal(self, error: AdapterError) -> AdapterError:
-        """Return the error to raise. If the login was lost and can be renewed with the password, this is `Unreachable`,
-        which causes a retry. Otherwise it is `error`."""
+        """Return the error that the adapter must raise instead of `error`. If `error` says that the login was lost,
+        and the adapter can log in again with the password, return `Unreachable`, which makes the gateway connect
+        again. Otherwise return `error`."""
         signs_in_again = isinstance(error, SignedOut) and not self._settings.more.get("access_token")
         return Unreachable(str(error)) if signs_in_again else error
 

@@ -32,8 +32,8 @@ class SignedOut(Misconfigured):
 
 
 async def call_server(call: Awaitable[Any], doing: str, *, within: float = _PATIENCE) -> Any:
-    """Await a request and return the response. Raise an `AdapterError` on any failure. `doing` describes the request in
-    the error message. `within` is the timeout in seconds."""
+    """Await `call`, a request to the homeserver, and return the response. Raise an `AdapterError` on any failure.
+    `doing` describes the request in the error message. `within` is the timeout in seconds."""
     try:
         async with asyncio.timeout(within):
             answer = await call

@@ -52,8 +52,8 @@ def render_html(text: str) -> str:
 
 
 def _add_code_info(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens. If a code fence has more info text than the language, the info text is added above
-    the code."""
+    """Yield the tokens of a parsed Markdown text. If the first line of a code fence contains more than the
+    language, a paragraph with that info text is added above the code."""
     for token in tokens:
         if token.type == "fence" and len(token.info.split()) > 1:
             info = Token("inline", "", 0, children=[Token("text", "", 0, content=token.info.strip())])
@@ -64,8 +64,8 @@ def _add_code_info(tokens: Sequence[Token]) -> Iterator[Token]:
 def make_message(
     text: str, *, silent: bool = False, relation: dict[str, Any] | None = None, mentions: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Build the content of a message. `mentions` are the users who are notified, and `relation` is that of
-    `make_relation`. A `silent` message is a notice."""
+    """Return the content of a Matrix event for a message. `mentions` are the ids of the users to notify. `relation`
+    is the result of `make_relation`. With `silent`, the message is a Matrix notice (`m.notice`)."""
     content = _format_body(text, "m.notice" if silent else "m.text")
     content["m.mentions"] = {"user_ids": list(mentions)} if mentions else {}
     if relation:
@@ -86,9 +86,9 @@ def make_edit(message_id: str, text: str) -> dict[str, Any]:
 
 
 def make_relation(thread: str | None, reply_to: str | None, latest: str | None) -> dict[str, Any] | None:
-    """Return the relation of a message to its thread or to the message that it answers (`reply_to`), or None.
-    In a thread, the relation also names the `latest` message, for clients that do not support threads.
-    """
+    """Return the field `m.relates_to` of a message: its relation to `thread`, the first message of its thread, or
+    to `reply_to`, the message that it answers. Return None if it has neither. In a thread, the relation also names
+    `latest`, the latest message of the thread, for clients that do not support threads."""
     if thread is None:
         return {"m.in_reply_to": {"event_id": reply_to}} if reply_to else None
     return {

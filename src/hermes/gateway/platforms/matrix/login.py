@@ -98,7 +98,8 @@ class Client(AsyncClient):  # type: ignore[misc]  # nio publishes no types
 
 
 async def sign_in(account: AccountSettings, state_files: StateFiles) -> AsyncClient:
-    """Return a signed-in client with its keys loaded. The caller must close the client."""
+    """Log in to the Matrix account, and return the client with its encryption keys loaded. The caller must close
+    the client."""
     client = Client(
         account.homeserver,
         account.user_id,

@@ -35,7 +35,8 @@ class Rooms:
         self._settings = settings
 
     async def look_up_direct(self) -> None:
-        """Load the list of the account's direct rooms, with the other person of each room."""
+        """Load from the homeserver which rooms the account has marked as direct, and add them to the state with the
+        other person of each room."""
         try:
             answer = await call_server(self._client.list_direct_rooms(), "requesting direct rooms")
         except Undeliverable:  # the account has no direct rooms
@@ -51,7 +52,8 @@ class Rooms:
         return self._state.direct.setdefault(room.room_id, person) == person
 
     def our_names(self, room: MatrixRoom) -> list[str]:
-        """Return the bot's display name in the room, if it is long enough to be recognised."""
+        """Return the names by which people may address the bot in the room: its display name there, if it is long
+        enough to be recognised."""
         us = room.users.get(self._client.user_id)
         name = us.display_name if us else None
         return [name] if name and len(name) >= _SHORTEST_NAME else []
@@ -92,7 +94,7 @@ class Rooms:
                 await self._join(room_id)
 
     def forget(self, room_id: str) -> None:
-        """Forget a room that the bot has left or is no longer invited to."""
+        """Forget a room, or an invitation to it, because the bot has left the room or is no longer invited."""
         self._client.rooms.pop(room_id, None)
         self._state.invitations.pop(room_id, None)
 

@@ -64,8 +64,8 @@ class StateFiles:
         self._keeping = asyncio.Lock()
 
     def prepare(self) -> Path:
-        """Create the folder and an empty key file with private permissions, before nio opens the file. Return the
-        folder."""
+        """Prepare the state folder of the adapter, and return it. The folder and an empty `keys.db` are created
+        with private permissions, before nio opens the file."""
         home.make_private_folder(self._folder)
         home.tighten(str(self._folder), home.PRIVATE_FOLDER)
         keys = self._folder / KEYS
@@ -76,7 +76,7 @@ class StateFiles:
         return self._folder
 
     def login(self, homeserver: str, user_id: str) -> Login | None:
-        """Return the stored login of this user on this server, or None."""
+        """Return the login of `user_id` on `homeserver` that is stored in `login.json`, or None if there is none."""
         data = self._read("login.json")
         try:
             login = Login(**data)
@@ -88,7 +88,8 @@ class StateFiles:
         atomic_files.replace_file(self._folder / "login.json", msgspec.json.encode(login._asdict()))
 
     def state(self, user_id: str) -> State:
-        """Return the stored state of this user, or an empty state if the file belongs to another user."""
+        """Return the state that is stored in `state.json`. If the file belongs to another user than `user_id`,
+        return an empty state."""
         state = State(user_id)
         data = self._read("state.json")
         if data.get("user_id") == user_id:
@@ -96,7 +97,7 @@ class StateFiles:
         return state
 
     async def save_state(self, state: State) -> None:
-        """Save the current state. The write finishes even if the task is cancelled."""
+        """Write `state` to `state.json`. The write finishes even if the task is cancelled."""
         async with self._keeping:
             data = msgspec.json.encode(vars(state))
             writing = asyncio.create_task(

@@ -136,8 +136,9 @@ class SyncReader:
                 log.info("%s", error)
 
     def _take_decrypted(self) -> tuple[list[tuple[str, RoomMessage | RedactionEvent]], list[str]]:
-        """Return the messages whose key has arrived, and the ids of all events that no longer wait for a
-        key."""
+        """Decrypt the waiting messages whose encryption key has arrived. Return two values: the decrypted messages
+        with their room ids, and the ids of all events that no longer wait for a key, including those that could not
+        be decrypted."""
         messages: list[tuple[str, RoomMessage | RedactionEvent]] = []
         event_ids = []
         self._taken &= self._state.waiting.keys()
@@ -183,8 +184,8 @@ class SyncReader:
 
 
 def _is_message(event: object) -> bool:
-    """Return whether the event is a message. This includes messages that nio marks as bad, because `read_content` can
-    still read them."""
+    """Return whether a Matrix event is a message. Messages that nio regards as malformed are included, because
+    `read_content` can still read them."""
     return (
         isinstance(event, RoomMessage | BadEvent)
         and event.source.get("type") == "m.room.message"

@@ -328,9 +328,9 @@ class Telegram:
         await self._request.shutdown()
 
     async def _write_formatted(self, to: Source, text: str, write: Callable[..., Awaitable[Done]]) -> Done:
-        """Write the text as HTML, or as plain text if the HTML is refused or too long. Return the result of `write`.
-        `write` is a method of the bot that sends or edits a message. If the chat has a new id, the new id is used.
-        """
+        """Send or edit a message with `write`, a method of the bot, and return the result of `write`. The text is
+        written as HTML, or as plain text if Telegram refuses the HTML or it is too long. If Telegram reports a new
+        id of the chat, the message is written there."""
         mode: ParseMode | None = ParseMode.HTML
         formatted = render_html(text)
         if count_units(visible_text(formatted)) > LONGEST:
@@ -350,7 +350,8 @@ class Telegram:
                 formatted, mode = replace_surrogates(text), None
 
     async def _call_in_chat(self, to: Source, call: Callable[[str], Awaitable[Done]]) -> Done:
-        """Run `call` with the id of a chat. If the chat has become a supergroup, use its new id."""
+        """Call `call` with the id of the chat in `to`, and return its result. If the chat has become a supergroup,
+        use its new id."""
         try:
             return await call(self._moved.get(to.chat_id, to.chat_id))
         except ChatMigrated as moved:
@@ -358,7 +359,7 @@ class Telegram:
             return await call(self._moved[to.chat_id])
 
     def _note_move(self, old: str, new: str) -> None:
-        """Remember the new id of a chat, and report it to the gateway in the background."""
+        """Remember the new id of a chat that became a supergroup, and report it to the gateway in the background."""
         self._moved[old] = new
         if self._receive is not None:
             task = asyncio.create_task(self._report_move(self._receive, old, new))
@@ -373,7 +374,8 @@ class Telegram:
 
 
 def _topic_number(to: Source) -> int | None:
-    """Return the topic id to send to, or None. A message without a topic id goes to the General topic."""
+    """Return the topic id for a message to the chat and thread in `to`. Return None for the General topic and for
+    chats without topics, because Telegram expects no topic id there."""
     return _parse_number(to.thread_id) if to.thread_id and to.thread_id != GENERAL else None
 
 
@@ -384,8 +386,8 @@ def _make_reply(reply_to: str | None) -> ReplyParameters | None:
 
 
 def _make_keyboard(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
-    """Return a keyboard with one button per row. Return None if a choice is too long for a button. People then have
-    to type the command."""
+    """Return a keyboard with one button per row, one for each choice. Return None if there are no choices, or if
+    the command of a choice is too long for a button. People then have to type the command."""
     if not choices or any(len(choice.text.encode()) > LONGEST_CHOICE for choice in choices):
         return None
     return InlineKeyboardMarkup(
@@ -401,7 +403,8 @@ def _parse_number(name: str) -> int:
 
 
 def api_addresses(base_url: str) -> tuple[str, str]:
-    """Return the base URLs of the API methods (`bot`) and of the files (`file/bot`)."""
+    """Return the two base URLs that the library needs for a Telegram server at `base_url`: that of the API methods
+    (`…/bot`) and that of the files (`…/file/bot`)."""
     base = base_url.rstrip("/")
     match = _METHODS.search(base)
     before, after = (base[: match.start()], base[match.end() :]) if match else (base, "")
@@ -410,7 +413,8 @@ def api_addresses(base_url: str) -> tuple[str, str]:
 
 @contextmanager
 def _translate_webhook_refusal() -> Iterator[None]:
-    """Raise `Misconfigured` if Telegram refuses the webhook URL, because a retry would fail too."""
+    """Within the `with` block, raise `Misconfigured` if Telegram refuses the configured webhook URL. A retry would
+    fail too."""
     try:
         yield
     except BadRequest as error:

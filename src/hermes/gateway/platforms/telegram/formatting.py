@@ -51,21 +51,21 @@ def visible_text(html: str) -> str:
 
 
 def _is_complete(html: str, source: str) -> bool:
-    """Return whether the HTML contains all text of its source. For a link, both its text and its address
-    count."""
+    """Return whether `html` contains all text of `source`, the Markdown from which it was rendered. For a link,
+    both its text and its address must be there."""
     return has_same_text(source, visible_text(_LANGUAGE_TAG.sub(r"\1", _LINK_TAG.sub(r"\2 \1", html))))
 
 
 class _Mark(NamedTuple):
-    """The mark `||`, which may open or close a spoiler."""
+    """The characters `||` in a text. They may open or close a spoiler."""
 
     opens: bool
     closes: bool
 
 
 class _Writer:
-    """Renders one text. Keeps a list of the open tags, because Telegram does not allow a tag inside a tag of the same
-    kind."""
+    """Renders one Markdown text as Telegram HTML. It keeps a list of the open tags, because Telegram does not allow
+    a tag inside a tag of the same kind."""
 
     def __init__(self, markdown: str) -> None:
         self._lines = _LINE_END.split(markdown)
@@ -188,7 +188,8 @@ def _split_marks(text: str) -> list[str | _Mark]:
 
 
 def _join_spoilers(pieces: Sequence[str | _Mark]) -> str:
-    """Join the pieces. Text between an opening and a closing mark becomes a spoiler."""
+    """Join rendered pieces of a text. Text between an opening and a closing `||` becomes a spoiler. Any other `||`
+    stays as it is."""
     parts: list[str] = []
     start: int | None = None
     for piece in pieces:

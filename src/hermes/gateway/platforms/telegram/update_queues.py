@@ -32,13 +32,13 @@ class UpdateQueues:
 
     @property
     def offset(self) -> int | None:
-        """The id of the first update that is not accepted. All updates before it may be acknowledged. None before the
-        first update."""
+        """The id of the first update that the gateway has not accepted. All updates before it may be acknowledged.
+        None as long as no update was received."""
         oldest = self._queues.oldest
         return self._next if oldest is None else oldest
 
     def add(self, updates: Iterable[Update]) -> None:
-        """Queue the updates that are not queued yet."""
+        """Add those of the received `updates` to the queues of their chats that were not added before."""
         offset = self.offset
         self._received = {number for number in self._received if offset is not None and number >= offset}
         new = sorted(

@@ -34,7 +34,7 @@ Fetch = Callable[[str], Awaitable[bytes]]
 
 
 class AddressedText(NamedTuple):
-    """The text of a message without mentions of the bot."""
+    """The text of a message without mentions of the bot, and whether the message addresses this bot or another one."""
 
     text: str
     to_us: bool = False
@@ -115,10 +115,10 @@ class UpdateReader:
         return Event(source, pressed.data, clock.now(), chosen=pressed.id)
 
     def _is_answer(self, message: Message) -> bool:
-        """Return whether the message replies to the bot.
+        """Return whether the message replies to a message of the bot.
 
-        Every message in a topic that the bot opened counts as a reply, because it replies to the opening
-        message.
+        In a topic that the bot opened, every message does so, because Telegram makes it a reply to the message that
+        opened the topic.
         """
         replied = message.reply_to_message
         return replied is not None and replied.from_user is not None and replied.from_user.id == self._me.id
@@ -140,7 +140,8 @@ class UpdateReader:
         )
 
     def _remember_topic(self, message: Message) -> None:
-        """Remember the name of a topic. Telegram sends the name only when a topic is opened or renamed."""
+        """Remember the name of a topic if the message contains it. Telegram sends the name only when a topic is
+        opened or renamed."""
         thread = _find_thread(message)
         root = message.reply_to_message
         named = (
@@ -162,8 +163,10 @@ class UpdateReader:
         return result._replace(text=text)
 
     def _remove_mention(self, result: AddressedText, entity: MessageEntity) -> AddressedText:
-        """Remove one mention of the bot. The caller begins with the last mention, so that the offsets of
-        earlier ones stay valid."""
+        """Return `result` as changed by one entity of the message. A mention of the bot is removed from the text
+        and sets `to_us`. A command at the beginning of the text sets `to_us`, or `to_another` if it names another
+        bot. The caller begins with the last entity of the message, so that the offsets of the earlier ones stay
+        valid."""
         units = result.text.encode("utf-16-le")
         start, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
         before, part, after = (
@@ -241,7 +244,7 @@ def _find_quote(message: Message) -> str | None:
 
 
 def _describe_author(origin: MessageOrigin) -> str:
-    """Return the author of a forwarded message, as Telegram reports it."""
+    """Return the name of the person or chat that originally wrote a forwarded message, as Telegram reports it."""
     for attribute in ("sender_user", "sender_chat", "chat"):
         who: User | Chat | None = getattr(origin, attribute, None)
         if isinstance(who, User):
@@ -252,7 +255,8 @@ def _describe_author(origin: MessageOrigin) -> str:
 
 
 def _describe_message(message: Message) -> str:
-    """Describe a message that has no text."""
+    """Return a text for a message that has none, such as a sticker, a location or a contact. Return an empty string
+    for any other message."""
     if message.sticker:
         return message.sticker.emoji or "[sticker]"
     if message.dice:
@@ -283,7 +287,8 @@ def _list_files(message: Message) -> Iterator[tuple[str, str, str, int | None, s
 
 
 def _join_parts(before: str, after: str) -> str:
-    """Join the text before and after a removed mention."""
+    """Join the text before and the text after a removed mention of the bot, without superfluous spaces and
+    punctuation."""
     if not before.strip():
         return before + after.lstrip(" \t,:")
     if not after or after[0] in " \t\n,.:;!?":

@@ -48,7 +48,7 @@ class Webhook(NamedTuple):
         return cls(url, secret, host, port)
 
     async def serve(self, bot: Bot, accept: Accept) -> None:
-        """Accept updates until cancelled."""
+        """Serve the webhook until cancelled. Each received update is passed to `accept`."""
         await serve(self.app(bot, accept), self.host, self.port)
 
     def app(self, bot: Bot, accept: Accept) -> Starlette:

@@ -128,9 +128,10 @@ class Webhook:
         reply_to: str | None = None,
         silent: bool = False,
     ) -> str | None:
-        """Deliver a text to the waiting request or the callback URL of the message that it answers.
-        If the text answers no message, it is delivered to the request that has waited longest in the chat.
-        """
+        """Deliver a text to the HTTP request that waits for it. This is the request with the message that the text
+        answers. If that request no longer waits, the text is sent to the callback URL of the message. A text that
+        answers no message goes to the request that has waited longest in the chat. Raise `Undeliverable` if there
+        is neither a waiting request nor a callback URL."""
         text = text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
         message_id = reply_to or to.message_id
         waiting = next(
@@ -198,7 +199,8 @@ class Webhook:
             return _json_response(*LOST)
 
     def _check_request(self, request: Request, body: bytes) -> tuple[Proof, WebhookMessage] | None:
-        """Check the signature and parse the message. Return None if the signature is invalid."""
+        """Check the signature of a request and parse its message. Return the proof of the signature and the
+        message, or None if the signature is invalid."""
         now = clock.now()
         proof = check_signature(self._secret, request.headers, body, now)
         route = request.path_params.get("route")
@@ -251,8 +253,8 @@ class Webhook:
             self._waiting.remove(waiting)
 
     def _find_waiting(self, to: Source) -> list[WaitingRequest]:
-        """Return the waiting requests of the chat. If `to` names a user, return only the requests of this user,
-        because a text for one user of a group must not reach another user."""
+        """Return the requests of the chat in `to` that wait for an answer. If `to` names a user, return only the
+        requests of this user, because a text for one user of a group must not reach another user."""
         return [
             request
             for request in self._waiting
@@ -297,8 +299,8 @@ def _json_response(status: int, data: dict[str, Any]) -> Response:
 
 
 async def _read_body(request: Request) -> bytes:
-    """Read the body piece by piece. `request.body()` would keep the bytes in memory until the response is
-    sent."""
+    """Read the body of a request piece by piece. `request.body()` would keep the bytes in memory until the response
+    is sent."""
     return b"".join([chunk async for chunk in request.stream()])
 
 

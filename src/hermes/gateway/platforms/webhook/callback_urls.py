@@ -48,7 +48,8 @@ class Callbacks:
         return self._hosts.allows(url)
 
     def keep(self, source: Source, url: str) -> bool:
-        """Store the callback URL of a message. Return False if the message already had a URL, which is replaced."""
+        """Store `url` as the callback URL of the message in `source`. Return True if the message had none.
+        Otherwise replace its URL and return False."""
         home.make_private_folder(self._folder)
         file = self._file(source, source.message_id)
         is_new = not file.exists()
@@ -74,7 +75,8 @@ class Callbacks:
             self._file(source, message_id).unlink()
 
     def tidy(self) -> None:
-        """Remove URLs that are too old. If more than the maximum number remain, remove the oldest ones."""
+        """Remove callback URLs that are older than `OLDEST_S` seconds. If more than `MOST` remain, remove the
+        oldest ones too."""
         with self._lock:
             self._since_tidied = 0
         if not self._folder.is_dir():

@@ -49,11 +49,12 @@ SPARE_LINES = 10_000
 
 
 class NotUnderstood(HermesError):
-    """The request is signed, but its content is invalid."""
+    """Raised for a request whose signature is valid and whose content is not."""
 
 
 class Proof(NamedTuple):
-    """The result of a valid signature check."""
+    """What is known about a request whose signature is valid. `signature` is the name of the header that contained
+    it."""
 
     signature: str
     digest: str
@@ -63,7 +64,7 @@ class Proof(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A well-formed signature that has not been checked against a body yet."""
+    """The signature from the header of a request. It is well-formed and was not compared with the body yet."""
 
     signature: str
     """The name of the header with the signature."""
@@ -100,13 +101,14 @@ class Body(msgspec.Struct):
 
 
 def sign(secret: bytes, body: bytes, at: float) -> str:
-    """Return the value of the header `X-Hermes-Signature` for a body that is sent at the time `at`."""
+    """Return the value of the header `X-Hermes-Signature` for a request with this body. `at` is the time at which
+    the request is sent."""
     return f"t={at:.0f},v1={_hex_digest(secret, _date_prefix(f'{at:.0f}'), body)}"
 
 
 def read_claim(headers: Mapping[str, str], now: float) -> Claim | None:
-    """Parse the signature header. This does not need the body. Return None if the signature is missing, malformed or
-    expired."""
+    """Parse the signature in the headers of a request, before the body is read. Return None if the signature is
+    missing, malformed or expired."""
     header = headers.get(OURS)
     if header is None:
         kind, _, claimed = headers.get(GITHUB, "").partition("=")
@@ -123,8 +125,8 @@ def read_claim(headers: Mapping[str, str], now: float) -> Claim | None:
 def check_signature(
     secret: bytes, headers: Mapping[str, str], body: bytes | bytearray, now: float
 ) -> Proof | None:
-    """Check the signature of a body. Return None if it is invalid. There is no reason in the result, because the
-    sender must not learn it."""
+    """Check the signature of a request against its body. Return None if the signature is invalid. The result does
+    not say why, because the sender must not learn it."""
     claim = read_claim(headers, now)
     if claim is None:
         return None
@@ -140,7 +142,8 @@ def check_signature(
 def read_message(
     body: bytes, proof: Proof, headers: Mapping[str, str], route: str | None, now: float
 ) -> WebhookMessage:
-    """Parse the message of a request. If the body names no chat, `route` is used as the chat."""
+    """Parse the message in the body of a signed request. If the body names no chat, `route`, the last part of the
+    URL path, is used as the chat. Raise `NotUnderstood` if the body is invalid."""
     try:
         check_value_count(body)
         data = msgspec.json.decode(body)
@@ -183,8 +186,8 @@ def _make_source(fields: Body, proof: Proof, route: str | None) -> Source:
 
 
 def _wrap_foreign_json(data: Any, body: bytes) -> Body:
-    """Use JSON in a format of another program as the text of a message. The request does not wait for the
-    answer."""
+    """Return a message for a body whose JSON has the format of another program, such as a GitHub event. The text of
+    the message is the JSON itself. The HTTP request does not wait for the answer."""
     message_id = data.get("message_id") if isinstance(data, dict) else None
     valid_id = (
         message_id if type(message_id) in (str, int) and 0 < len(str(message_id)) <= LONGEST_ID else None
@@ -257,8 +260,9 @@ class SeenRequests:
                         self._note(str(mark), SeenRequest(str(chat), float(until), bool(is_accepted)))
 
     def begin(self, mark: str, chat: str, seconds: float) -> bool:
-        """Record a request and remember it for `seconds`. Return False if the request was accepted before or belongs to
-        another chat. `mark` is that of `Proof`."""
+        """Record a signed request before its message is passed to the gateway, and remember it for `seconds`.
+        `mark` is the field `mark` of its `Proof`. Return False if the request was accepted before, or was first
+        sent to another chat than `chat`."""
         place, now = hashlib.sha256(chat.encode()).hexdigest()[:16], clock.now()
         with self._lock:
             earlier = self._seen.get(mark)
@@ -268,15 +272,15 @@ class SeenRequests:
             return True
 
     def accept(self, mark: str) -> None:
-        """Record that the message of a request is in the inbox."""
+        """Record that the message of the signed request `mark` is in the inbox."""
         with self._lock:
             request = self._seen.get(mark)
             if request is not None and not request.is_accepted:
                 self._write(mark, request._replace(is_accepted=True))
 
     def _write(self, mark: str, seen: SeenRequest) -> None:
-        """Record the state of a request, on disk and then in memory. If the write to disk fails, raise the error, so
-        that the request is not accepted."""
+        """Record the state of the signed request `mark`, first on disk and then in memory. If the write to disk
+        fails, raise the error, so that the request is not accepted."""
         line = json.dumps([mark, *seen]).encode() + b"\n"
         home.make_private_folder(self._file.parent)
         has_room = self._lines <= 2 * len(self._seen) + SPARE_LINES
