@@ -88,7 +88,7 @@ class OpenAIModel:
 
     @property
     def access(self) -> tuple[str, str | None]:
-        """The address and the key."""
+        """The address of the endpoint and the key that is sent to it; the key is None if there is none."""
         return self.base_url, self._where.key
 
     @property
