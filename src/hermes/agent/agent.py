@@ -45,7 +45,7 @@ class Agent:
         has one person."""
 
     def turn(self) -> Turn:
-        """Return a new turn. Start it only after the previous turn has ended."""
+        """Return a new turn of this conversation. The caller must start it only after the previous turn has ended."""
         return Turn(
             self.record,
             self.model,

@@ -72,8 +72,8 @@ class Answer:
 
     @property
     def separator(self) -> str:
-        """The text to insert before the next streamed piece, so that the pieces add up to `whole_text`:
-        `BETWEEN` if the piece starts a further text, otherwise empty."""
+        """The text to insert before the next streamed piece of text, so that all pieces together give `whole_text`.
+        It is `BETWEEN` if the piece starts a further text of the turn; otherwise it is empty."""
         return BETWEEN if self._texts and not self.partial else ""
 
     @property
@@ -174,7 +174,8 @@ async def collect_answer(
 
 
 class StreamText:
-    """The text of an answer for a client that reads the stream. Text that was sent cannot be withdrawn."""
+    """Converts the events of a turn into text for a client that reads the answer as a stream. Text that was sent to
+    the client cannot be withdrawn."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -183,7 +184,8 @@ class StreamText:
         not part of the answer."""
 
     def render(self, event: Event) -> str:
-        """Return the text to send for an event. Call it before the event is added to the answer."""
+        """Return the text to send to the client for an event; empty if there is nothing to send. Call this method
+        before the event is added to the `Answer`."""
         match event:
             case TextDelta(text) if text:
                 prefix, self._resumes_with = self._resumes_with or self._answer.separator, ""

@@ -1,7 +1,8 @@
-"""Maintenance at the start of a program. It runs after the first prompt is displayed.
+"""Maintenance of the store and the edit journal when a program starts. It runs after the first prompt is
+displayed.
 
-The size and age limits of the edit journal are always enforced. Old sessions are removed only if
-`sessions.auto_prune` is set. A notice of one line reports the removal.
+The size and age limits of the edit journal are always enforced. Old sessions are removed only if the setting
+`sessions.auto_prune` is on. A notice of one line tells the person what was removed.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ async def tidy_in_thread(db: SessionDB) -> str | None:
 
 
 def tidy(db: SessionDB) -> str | None:
-    """Remove old edits, and run the maintenance of sessions if it is enabled and due. Return a notice for the
-    person; None if there is nothing to report."""
+    """Remove old edits from the edit journal. If `sessions.auto_prune` is on and enough time has passed since the
+    last time, also remove old sessions. Return a notice for the person; None if there is nothing to report."""
     from hermes.config.settings import read_settings
 
     remove_excess(locate_folder(db))

@@ -51,7 +51,8 @@ async def ask(
     temperature: float = 0.3,
     report: Callable[[str], None] = lambda _line: None,
 ) -> AuxiliaryAnswer:
-    """Send one request and return the complete answer without reasoning. `report` gets a line for each retry.
+    """Send `messages` to the model in one request and return the complete answer without reasoning. `report` is
+    called with a line of text for each retry.
 
     Raise `ModelError` if the model does not answer within `seconds`.
     """
@@ -86,7 +87,8 @@ def strip_thoughts(text: str) -> str:
 
 
 def account_call(model: Model, used: Used, price: Price) -> tuple[dict[str, Any], Counted]:
-    """Return a model call as arguments for `record_usage`, and as an event for surfaces."""
+    """Return two records of an auxiliary model call: the arguments for `record_usage`, and the event for surfaces.
+    `used` is the token usage of the call."""
     cost, details = price(model.name, used)
     call = {
         "model": model.name,

@@ -53,7 +53,7 @@ class AgentInputs(NamedTuple):
 
 
 class ManualCompressor(Compressor, Protocol):
-    """A compressor that a person can start, besides the automatic compression."""
+    """A compressor that works automatically and can also be started by a person."""
 
     def compress_by_hand(self, focus: str | None = None) -> AsyncIterator[Event]: ...
 

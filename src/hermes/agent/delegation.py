@@ -78,11 +78,10 @@ class Delegation:
         quota: TaskQuota | None = None,
         shows_detail: bool = True,
     ) -> None:
-        """`make_prompt` makes the system prompt of a subagent. `stop_processes` ends its background
-        processes. If `shows_detail` is False, errors of the model do not include the provider's error
-        message.
+        """`make_prompt` makes the system prompt of a subagent. `stop_processes` ends the background processes of
+        a subagent. `quota` limits the tasks of each person; None means no limit.
 
-        If `quota` is given, the tasks of each person are counted.
+        If `shows_detail` is False, errors of the model do not include the provider's error message.
         """
         self.settings = settings
         self._subagents, self._make_prompt = subagents, make_prompt
@@ -174,8 +173,8 @@ def choose_tools(tools: Sequence[Tool], names: Sequence[str] | None) -> list[Too
 
 
 async def _take_from_quota(quota: TaskQuota, tasks: int, context: ToolContext) -> None:
-    """Count the tasks for each person on whose behalf the tool works. Raise `ToolFailed` if this would exceed
-    the quota of one of them."""
+    """Charge the tasks to the quota of each person on whose behalf the tool call is made. If this would exceed the
+    quota of one of them, charge nothing and raise `ToolFailed`."""
     people = await find_people(context)
     if not quota.take(people, tasks):
         left = max(0, min(map(quota.count_left, people)))
@@ -186,7 +185,7 @@ async def _take_from_quota(quota: TaskQuota, tasks: int, context: ToolContext) -
 
 
 async def find_people(context: ToolContext) -> list[str]:
-    """Return the people on whose behalf a tool works: the person, or in a room the speakers of this turn.
+    """Return the people on whose behalf a tool call is made: the person, or in a room the speakers of this turn.
 
     Owners of the machine are left out, because the quota does not apply to them.
     """
@@ -202,7 +201,7 @@ async def find_people(context: ToolContext) -> list[str]:
 
 
 class _Run:
-    """The run of one subagent."""
+    """One subagent at work on its task, from the start of its turn to the result."""
 
     def __init__(
         self,
@@ -213,7 +212,8 @@ class _Run:
         context: ToolContext,
         caller: Caller,
     ) -> None:
-        """`context` and `caller` belong to the tool call that started the subagent."""
+        """`context` is the context of the tool call that started the subagent. `caller` is the agent that made this
+        tool call."""
         self._delegation, self._subagent, self._task, self._tools = delegation, subagent, task, tools
         self._context, self._caller = context, caller
         self._answer, self._problem, self._state = Answer(), NO_ANSWER, "failed"
@@ -325,7 +325,8 @@ class _Run:
                 pass
 
     def _conclude(self) -> None:
-        """Record how the turn of the subagent ended."""
+        """Set the final state of the subagent and the reason why it has no answer, according to how its turn
+        ended."""
         answer = self._answer
         if answer.outcome == "stopped":
             self._state, self._problem = "stopped", self._subagent.stop_reason or CALLER_STOPPED
@@ -335,7 +336,8 @@ class _Run:
             self._problem = self._delegation.describe_error(answer.failure.error)
 
     def _count(self, event: Counted) -> None:
-        """Add a model request to the progress of the subagent and to the usage of the caller's turn."""
+        """Add the usage of one model request to the progress of the subagent and to the usage of the caller's
+        turn."""
         before, used = self._subagent.progress, event.used
         is_known = before.cost_usd is not None and event.cost_usd is not None
         progress = self._subagent.update(

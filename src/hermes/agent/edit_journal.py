@@ -67,9 +67,10 @@ class FileState(NamedTuple):
 
 
 def read_state(path: Path) -> FileState:
-    """Return the state of a file by its real path. Content larger than `LARGEST` is hashed but not returned.
+    """Return the state of the file with the real path `path`: the hash of its content, its content and its mode.
+    Content larger than `LARGEST` is hashed but not returned.
 
-    If a link has replaced the file or a folder above it, the state is `NOT_A_FILE`.
+    If a link has replaced the file or a folder above it, the hash is `NOT_A_FILE`.
     """
     if os.path.realpath(path.parent) != str(path.parent):
         return FileState(NOT_A_FILE, None, None)
@@ -113,8 +114,8 @@ class EditJournal:
     def add(
         self, folder: Path, conversation: str, path: Path, content: bytes | None, undoes: int | None = None
     ) -> None:
-        """Record that the file at `path` is about to get this content. None as `content` means that the file
-        is about to be deleted."""
+        """Record the state of the file at `path`, which is about to get `content` as its new content. If `content` is
+        None, the file is about to be deleted."""
         state, after = read_state(path), make_digest(content)
         if state.digest == after:
             return
@@ -146,7 +147,8 @@ class EditJournal:
         _limit(edits)
 
     def list_edits(self, folder: Path, conversations: Iterable[str]) -> list[Edit]:
-        """Return the edits of these conversations, oldest first."""
+        """Return the recorded edits of these conversations, oldest first. `folder` is the folder `sessions` beside
+        the store."""
         if self._memory is not None:
             return [edit for edit, _ in self._memory.values()]
         sealed, found = sealed_files(folder.parent), []
@@ -161,8 +163,8 @@ class EditJournal:
         return sorted(found, key=lambda edit: edit.uid)
 
     def read_before(self, folder: Path, edit: Edit) -> bytes | None:
-        """Return the old content of the edited file; None if the journal does not have it or cannot read
-        it."""
+        """Return the content that the edited file had before the edit; None if the journal does not have this content
+        or cannot read it."""
         if self._memory is not None:
             return self._memory[edit.uid][1]
         file = locate_edits(folder, edit.conversation) / f"{edit.uid}{BEFORE}"
@@ -189,7 +191,8 @@ def locate_folder(store: object) -> Path:
 
 
 def _limit(edits: Path) -> None:
-    """Remove the oldest edits of a conversation beyond the limits."""
+    """Remove the oldest edits from `edits`, the journal folder of one conversation, until the number and the size of
+    the edits are within the limits."""
     size, count = 0, 0
     for about in sorted(edits.glob(f"*{ABOUT}"), reverse=True):
         content = about.with_suffix(BEFORE)
@@ -200,7 +203,8 @@ def _limit(edits: Path) -> None:
 
 
 def remove_excess(folder: Path) -> None:
-    """Remove old edits. `folder` is the folder `sessions`.
+    """Remove old edits from the journals of all conversations. `folder` is the folder `sessions` beside the
+    store.
 
     Remove the edits of each conversation in which no file was edited for `KEPT_DAYS` days. Of the remaining
     conversations, keep the edits of the most recently edited ones, up to `MOST_TOTAL_BYTES` in total.
@@ -213,7 +217,7 @@ def remove_excess(folder: Path) -> None:
 
 
 def _list_folders(edits: Path) -> list[tuple[float, str]]:
-    """Return the folders of all conversations, each with the time of its last change."""
+    """Return the journal folders of all conversations, each with the time of its last change."""
     found = []
     with suppress(OSError), os.scandir(edits) as entries:
         for entry in entries:

@@ -9,16 +9,16 @@ from hermes.agent.models.model import Used
 
 
 class Stored(NamedTuple):
-    """A message was stored durably."""
+    """A message of the turn was stored durably."""
 
     message_id: int
     role: str
 
 
 class NotStored(NamedTuple):
-    """A message could not be written to the store.
+    """A message of the turn could not be written to the store.
 
-    It is in the spool if `spooled` is True. Otherwise it exists only in memory until the program ends.
+    The message is in the spool if `spooled` is True. Otherwise it exists only in memory until the program ends.
     """
 
     role: str
@@ -40,10 +40,10 @@ class ThoughtDelta(NamedTuple):
 
 
 class Recast(NamedTuple):
-    """The text streamed so far in this answer was reasoning, not the answer: a closing tag arrived without an
-    opening tag.
+    """The text streamed so far for the current answer was reasoning and not the answer. The model has sent a
+    closing reasoning tag without an opening one.
 
-    The text of the answer follows.
+    The text of the answer follows in later events.
     """
 
     text: str
@@ -51,7 +51,8 @@ class Recast(NamedTuple):
 
 
 class Discarded(NamedTuple):
-    """The pieces of this answer that were streamed so far are void. The answer starts again."""
+    """All pieces streamed so far for the current answer are void, because the request is sent again. The answer
+    starts again from the beginning."""
 
     why: str
     seconds: float
@@ -134,7 +135,7 @@ class Note(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """The conversation continues in another session, after a compression."""
+    """The conversation was compressed and continues in another session."""
 
     session_id: str
     before: int

@@ -1,8 +1,8 @@
 """The standard components of an agent. Only this module imports the implementations of all components.
 
-Every import and every read of a file is deferred until it is needed, so that a terminal chat accepts input at
-once. If several people use one process, each person has a separate home for memory and skills, and all share
-the expensive components (`for_person`).
+Every import and every read of a file is deferred until it is needed, so that the terminal program accepts input
+at once. If several people use one process, each person has a separate home for memory and skills, and all share
+the expensive components (see `for_person`).
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class StandardFactory:
         return theirs
 
     def renew(self) -> StandardFactory:
-        """Return a factory that reads the settings again. Background processes, subagents and the access of
-        tools to the machine stay the same."""
+        """Return a copy of this factory that reads the settings again. The copy shares the background processes, the
+        subagents and the access of tools to the machine with this factory."""
         renewed = copy(self)
         for name in ("settings", "prices", "auxiliary"):
             renewed.__dict__.pop(name, None)
@@ -202,7 +202,8 @@ class StandardFactory:
         return made
 
     def _register(self, model: Model) -> Model:
-        """Register the price of a model and of its fallbacks, and observe their calls."""
+        """Register the price of a model and of its fallbacks, and have their calls reported for metrics. Return the
+        model."""
         for opened in getattr(model, "models", (model,)):
             if hasattr(opened, "observe"):
                 opened.observe = self._observe_call
@@ -222,7 +223,8 @@ class StandardFactory:
         return self._register(open_model(name, settings, settings.model.base_url, settings.model.key_env))
 
     def list_models(self, wish: ModelChoice) -> ListedModels:
-        """Return the models of the endpoint that this choice would use."""
+        """Return the names of the models that an endpoint offers. It is the endpoint that would be used if the person
+        selected `wish`."""
         from hermes.agent.models import local
         from hermes.agent.models.choice import OFFLINE, choose_endpoint
         from hermes.agent.models.endpoints import list_models

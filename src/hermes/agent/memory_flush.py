@@ -79,10 +79,10 @@ class MemorySaver:
     def begin(
         self, session_id: str, rows: Sequence[Row], least: int = LEAST_SAID
     ) -> asyncio.Task[bool] | None:
-        """Start a flush of these messages, which are about to leave the context.
+        """Start a memory flush of these messages in the background and return its task.
 
-        If fewer than `least` of the person's messages are new since the last flush, start nothing and return
-        None.
+        Start nothing and return None if the flush is disabled, if fewer than `least` of the person's messages are
+        new since the last flush, or if the memory belongs to one person but the messages are by several people.
         """
         prompts = [row.get("id") for row in rows if row.get("role") == "user"]
         new = [message_id for message_id in prompts if message_id not in self._seen]
@@ -100,12 +100,13 @@ class MemorySaver:
         return task
 
     async def save(self, session_id: str, rows: Sequence[Row], least: int = LEAST_SAID) -> bool:
-        """Flush these messages and wait until the flush ends. Return whether it completed."""
+        """Run a memory flush of these messages and wait until it ends. Return whether it completed. If `begin` would
+        start nothing, return False."""
         task = self.begin(session_id, rows, least)
         return False if task is None else await task
 
     async def close(self, grace: float = GRACE_S) -> None:
-        """Wait up to `grace` seconds for running flushes, then cancel them."""
+        """Wait up to `grace` seconds for the memory flushes that are still running, then cancel them."""
         if not self._working:
             return
         _, late = await asyncio.wait(set(self._working), timeout=grace)
@@ -114,8 +115,9 @@ class MemorySaver:
         await asyncio.gather(*late, return_exceptions=True)
 
     async def _save(self, session_id: str, rows: list[Row], new: set[int]) -> bool:
-        """Run a flush and return whether it completed. If the flush did not complete, the messages in `new`
-        count as new again."""
+        """Run a memory flush of `rows` and return whether it completed. `new` contains the ids of the person's
+        messages that this flush is the first to cover. If the flush did not complete, the next flush treats them as
+        new again."""
         done = False
         try:
             async with self._one_at_a_time, asyncio.timeout(self._seconds):
@@ -162,7 +164,8 @@ class MemorySaver:
 
 
 class _SilentRecord(IncognitoRecord):
-    """A record that stores no messages. It adds the usage to the session that the flush belongs to."""
+    """The record of a memory flush. It stores no messages. It adds the usage of the flush to `session_id`, the
+    session whose messages are flushed."""
 
     def __init__(self, db: AnyStore, session_id: str, rows: Sequence[Row], prompt: str) -> None:
         super().__init__(rows, prompt)

@@ -47,16 +47,17 @@ class SessionSummaries:
         seconds: float = SECONDS,
         shows_detail: bool = True,
     ) -> None:
-        """`model` is called in a thread, once for each summariser. It returns None if no model is available.
+        """`model` returns the model that writes the summaries; None if no model is available. It is called in a
+        thread, once for each summariser.
 
-        Without `shows_detail`, errors of the model do not include the provider's error message.
+        If `shows_detail` is False, errors of the model do not include the provider's error message.
         """
         self._model, self._price, self._seconds, self._shows_detail = model, price, seconds, shows_detail
 
     @asynccontextmanager
     async def summariser(self, db: AnyStore, session_id: str) -> AsyncIterator[Summariser | None]:
-        """Yield a summariser; None if no model is available. When the `with` block ends, running calls of the
-        summariser are cancelled."""
+        """Return an async context manager with a summariser; None instead of it if no model is available. When the
+        `async with` block ends, calls of the summariser that are still running are cancelled."""
         model = await asyncio.to_thread(self._model)
         if model is None:
             yield None
@@ -162,10 +163,10 @@ class Summariser:
 
 
 def shorten(transcript: str, most: int) -> str:
-    """Return the whole lines around the match that fit into `most` characters.
+    """Return the whole lines around the search hit in a transcript that fit into `most` characters.
 
-    The transcript is assumed to have its match after the first quarter, because `hermes.recall` cuts it that
-    way.
+    The hit is assumed to be one quarter of the way into the transcript, because `hermes.recall` cuts transcripts
+    that way.
     """
     lines = transcript.split("\n")
     before = len(transcript) // 4 - most // 4

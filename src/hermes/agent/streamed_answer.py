@@ -44,13 +44,14 @@ class ModelAnswer(NamedTuple):
 
     @property
     def must_be_repeated(self) -> bool:
-        """Whether to request the answer once more. This is so if the answer is empty and the model reported
-        no reason, such as a length limit."""
+        """Whether to send the request once more: True if the answer is empty and its finish reason, such as a length
+        limit, does not explain why."""
         is_empty = not (self.text.strip() or self.calls or self.stopped)
         return is_empty and normalize_reason(self.reason) is None
 
     def to_message(self) -> dict[str, Any] | None:
-        """Return the fields of the message to store; None if there is nothing to store."""
+        """Return the fields of the message in which this answer is stored; None if the answer has nothing to
+        store."""
         is_cut = normalize_reason(self.reason) is not None
         if not (self.text or self.calls or (self.thought and is_cut)):
             return None
@@ -64,7 +65,7 @@ class ModelAnswer(NamedTuple):
 
 
 class StreamedAnswer:
-    """An answer that is being streamed."""
+    """The answer of a model to one request while it is being streamed."""
 
     def __init__(self) -> None:
         self._reason: str | None = None
@@ -81,12 +82,12 @@ class StreamedAnswer:
 
     @property
     def text(self) -> str:
-        """The text so far, as the model sent it."""
+        """The text of the answer so far, as the model sent it. It can contain reasoning in tags."""
         return "".join(self._text)
 
     @property
     def thought(self) -> str:
-        """The reasoning so far, if the model sends it in a separate field."""
+        """The reasoning so far that the model sent in a separate field."""
         return "".join(self._thought)
 
     def add(self, piece: models.Piece) -> list[Event]:
@@ -112,13 +113,13 @@ class StreamedAnswer:
         return []
 
     def end(self) -> list[Event]:
-        """Mark the end of the stream. Return the events for text that was held back because it might have
-        been part of a tag."""
+        """Tell this object that the stream has ended. Return the events for the last text. This text was held back
+        because it might have been the beginning of a reasoning tag."""
         return list(_make_deltas(self._splitter.end(), self._visible))
 
     def build(self, *, stopped: bool) -> ModelAnswer:
-        """Return the whole answer. If it was stopped, its calls are left out, because they may be
-        incomplete."""
+        """Return the whole answer. `stopped` says whether the turn was stopped during the stream. If so, the tool
+        calls of the answer are left out, because they may be incomplete."""
         calls = (
             [] if stopped else [_format_call(number, call) for number, call in sorted(self._calls.items())]
         )
@@ -129,7 +130,8 @@ class StreamedAnswer:
 
 
 def _make_deltas(pieces: Sequence[Piece | reasoning.Recast], visible: list[str]) -> Iterator[Event]:
-    """Yield the events for pieces of the text. Text that is not reasoning is also added to `visible`."""
+    """Yield the events for pieces of an answer's text. Pieces that are not reasoning are also added to `visible`. If
+    earlier pieces turn out to be reasoning, `visible` is emptied."""
     for piece in pieces:
         if isinstance(piece, reasoning.Recast):
             if visible:

@@ -40,7 +40,7 @@ class Task(NamedTuple):
 
     @property
     def prompt(self) -> str:
-        """The first message of the subagent."""
+        """The text of the first message that the subagent receives."""
         return f"{self.goal}\n\nWhat you should know:\n{self.context}" if self.context else self.goal
 
 
@@ -75,11 +75,12 @@ class Subagent:
 
     @property
     def name(self) -> str:
-        """The name for display, such as `subagent 2`."""
+        """The name of the subagent for display, such as `subagent 2`."""
         return f"subagent {self.number}"
 
     def update(self, **changes: Any) -> SubagentProgress:
-        """Update the progress. The running time stops when the state is final."""
+        """Set the fields in `changes` in the progress of the subagent, and return the new progress. The running time
+        is no longer increased when the state is final."""
         if changes.get("state") == "running":
             self._began_at = monotonic()
         self._progress = self.progress._replace(**changes)
@@ -106,8 +107,8 @@ class TaskQuota:
         return self.per_hour - self._tasks.count(person, self._read_clock())
 
     def take(self, people: Sequence[str], tasks: int) -> bool:
-        """Count `tasks` for each of these people. If this would exceed the quota of one of them, count
-        nothing and return False."""
+        """Charge `tasks` tasks to the quota of each of these people and return True. If this would exceed the quota
+        of one of them, charge nothing and return False."""
         if any(self.count_left(person) < tasks for person in people):
             return False
         now = self._read_clock()
@@ -189,9 +190,11 @@ class Subagents:
 def list_subagents(
     store: AnyStore, known: Sequence[SubagentProgress], conversation: str
 ) -> list[SubagentProgress]:
-    """Return the subagents of a conversation: the active ones first, then the ended ones, newest first.
+    """Return the progress of each subagent of a conversation: the active subagents first, then the ended ones,
+    newest first.
 
-    `known` are the subagents that this process runs or ran.
+    `known` is the progress of the subagents that this process runs or ran. Other subagents are read from the
+    store.
     """
     active = [progress for progress in known if not progress.is_over]
     ended = [progress for progress in reversed(known) if progress.is_over]
@@ -242,7 +245,8 @@ def _read_progress(store: AnyStore, child: Relative) -> SubagentProgress:
 
 
 def describe_work(progress: SubagentProgress) -> str:
-    """Return the usage so far, for example `4 steps, 3.2K tokens, $0.02, 12s`."""
+    """Return the work and the usage of a subagent so far as a text, for example `4 steps, 3.2K tokens, $0.02,
+    12s`."""
     tokens = progress.input_tokens + progress.output_tokens
     parts = [
         format_plural(progress.steps, "step"),
@@ -254,8 +258,8 @@ def describe_work(progress: SubagentProgress) -> str:
 
 
 def summarize_states(subagents: Iterable[SubagentProgress]) -> str:
-    """Return a summary of the subagents with their current activities, for example `3 subagents, 1 over:
-    terminal, read_file`."""
+    """Return one line about several subagents: how many there are, how many of them have ended, and what the others
+    do. An example is `3 subagents, 1 over: terminal, read_file`."""
     listed = list(subagents)
     over = [progress for progress in listed if progress.is_over]
     activities = dict.fromkeys(progress.activity for progress in listed if progress.activity)

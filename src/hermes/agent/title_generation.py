@@ -58,7 +58,7 @@ YOUNG = 2
 async def make_title_while_young(
     store: AnyStore, session_id: str, make: Callable[[AnyStore, str], Awaitable[str | None]]
 ) -> bool:
-    """Make a title for a new conversation, if it has none. Errors of the store and of the model are ignored.
+    """Make a title for a conversation that is new and has none. Errors of the store and of the model are ignored.
     Return True if no further attempt is needed."""
     with suppress(errors.HermesError):
         if await call_store_early(_needs_no_title, store, session_id):
@@ -68,7 +68,8 @@ async def make_title_while_young(
 
 
 def _needs_no_title(store: AnyStore, session_id: str) -> bool:
-    """Return whether the session has a title, or is too old to get one."""
+    """Return whether the session has a title already, or has so many messages by the person that it gets no automatic
+    title any more."""
     if store.get_session_title(session_id) is not None:
         return True
     return len(store.list_recent_user_messages(session_id, YOUNG + 1)) > YOUNG
@@ -86,8 +87,8 @@ class TitleMaker:
         self._working: set[asyncio.Task[str | None]] = set()
 
     def begin(self, session_id: str) -> asyncio.Task[str | None] | None:
-        """Start making a title in the background. If this was already tried for the session, start nothing
-        and return None."""
+        """Start making a title for the session in the background and return the task. If this method was already
+        called for the session, start nothing and return None."""
         if session_id in self._begun:
             return None
         self._begun.add(session_id)
@@ -97,7 +98,7 @@ class TitleMaker:
         return task
 
     async def close(self, grace: float = GRACE_S) -> None:
-        """Wait up to `grace` seconds for running tasks, then cancel them."""
+        """Wait up to `grace` seconds for the tasks that are still making titles, then cancel them."""
         if not self._working:
             return
         _, late = await asyncio.wait(set(self._working), timeout=grace)
@@ -132,7 +133,8 @@ class TitleMaker:
         return self._db.claim_auto_title(session_id, 2 * self._seconds)
 
     def _read_beginning(self, session_id: str) -> Exchange | None:
-        """Return the first exchange; None if the session already has a title, or has no answer yet."""
+        """Return the first message by the person and the first answer in the session. Return None if the session
+        already has a title, or has no answer yet."""
         session = self._db.get_session(session_id)
         if session is None or session["title"]:
             return None
@@ -163,8 +165,8 @@ class TitleMaker:
         return clean_title(answered.text)
 
     def _keep(self, session_id: str, title: str) -> str | None:
-        """Store the title on the latest session of the conversation, if that has no title. Return the stored
-        title, or None if none was stored."""
+        """Store the title in the live session of the conversation, if that session has no title. Return the stored
+        title; None if nothing was stored."""
         if not title:
             return None
         return self._db.set_auto_title_if_empty(self._db.get_compression_tip(session_id), title)

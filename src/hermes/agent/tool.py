@@ -35,7 +35,8 @@ def _ignore_event(_event: Event) -> None:
 
 
 class ToolContext(NamedTuple):
-    """The context in which a tool runs."""
+    """What a tool knows about the turn that calls it: the store, the session, the working directory, and functions
+    that reach the person."""
 
     db: AnyStore
     session_id: str
@@ -87,6 +88,6 @@ def shorten_middle(text: str, most: int = MOST_OUTPUT) -> str:
 
 
 def find_conversation_root(store: AnyStore, session_id: str) -> str:
-    """Return the first session of the conversation. Processes and subagents are registered under this id,
-    which a compression does not change."""
+    """Return the id of the first session of the conversation. Background processes and subagents are registered under
+    this id, because a compression does not change it."""
     return store.get_conversation_root(session_id) or session_id

@@ -52,7 +52,7 @@ class ToolEvents:
         return True
 
     async def wait(self) -> None:
-        """Wait until there are events."""
+        """Wait until the queue contains events."""
         await self._has_some.wait()
 
     async def take(self) -> AsyncGenerator[Event, None]:
@@ -73,8 +73,8 @@ class ToolEvents:
                 return
 
     async def _must_ask(self, approval: ApprovalAsked) -> bool:
-        """Return whether to ask the person. This is so if a tool still waits for this approval and no earlier
-        answer covers the request."""
+        """Return whether the person must answer this approval request. The result is False if no tool waits for the
+        answer any more, or if an earlier answer of the person covers the request."""
         if self._stop.is_set() or approval.number not in self._undecided:
             return False
         is_granted = approval.request.is_granted

@@ -45,7 +45,7 @@ class Record(Protocol):
     def session_id(self) -> str: ...
 
     async def say(self, role: str, content: Any = None, **fields: Any) -> Stored | NotStored:
-        """Store a message. `fields` are those of `append_message`."""
+        """Store a message of the conversation. `fields` are further arguments of `append_message`."""
 
     async def keep_partial(self, **fields: Any) -> None:
         """Store the text so far of an answer that is being streamed. When `say` stores the whole answer, it
@@ -55,7 +55,7 @@ class Record(Protocol):
         """Remove the partial answer that `keep_partial` stored, because the answer is void."""
 
     async def context(self) -> list[Row]:
-        """Return the messages for the model. A stored message has an `id`."""
+        """Return the messages that the model receives. Each message that is stored has an `id`."""
 
     async def system_prompt(self) -> str | None:
         """Return the system prompt of the session; None until one is set."""
@@ -72,14 +72,15 @@ class Record(Protocol):
     async def say_and_count(
         self, message: Mapping[str, Any], call: Mapping[str, Any]
     ) -> tuple[Stored | NotStored, errors.StoreError | None]:
-        """Store an answer of the model as `say` does, and its model call as `count` does. Return the result of `say`,
-        and the error if the call could not be counted."""
+        """Store an answer of the model as `say` does, and add its model call to the usage accounts as `count` does.
+        Return the result of `say`, and the error of `count`; None if there was no error."""
 
     async def continue_with(
         self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str
     ) -> None:
-        """Continue in a new session. Its context is the messages `head`, then the summary, then the messages
-        `carried`; its system prompt is `prompt`. The change is atomic."""
+        """Continue the conversation in a new session, the continuation. Its context is the messages with the ids
+        `head`, then the summary, then the messages with the ids `carried`. Its system prompt is `prompt`. The change
+        is atomic."""
 
     async def catch_up(self) -> None:
         """Move to the latest session of the conversation if another process compressed it."""
@@ -174,7 +175,8 @@ class StoredRecord:
         return stored, problem
 
     async def _say(self, row: Row, append: Callable[[Row], int]) -> Stored | NotStored:
-        """Store a message with the function `append`."""
+        """Store the message `row` by calling `append`, which returns the id of the stored message. Create the session
+        first if it does not exist."""
         role = str(row["role"])
         if role == "assistant" and self._partial_id is not None:
             row["replaces"], self._partial_id = self._partial_id, None
@@ -215,7 +217,7 @@ class StoredRecord:
                 )
 
     def prepare_next(self, prepare: Callable[[], None]) -> None:
-        """Run `prepare` on the store just before the next message is stored, in the same call."""
+        """Arrange that `prepare` is called just before the next message is stored, in the same call to the store."""
         self._prepare = prepare
 
     def _append(self, row: Row) -> int:
@@ -328,8 +330,8 @@ class StoredRecord:
         self._renewing = asyncio.create_task(self._keep_renewing())
 
     def forget(self) -> None:
-        """Forget what was read from the session, and messages that could not be stored. Other processes can change the
-        session after the lease is released."""
+        """Drop what this record has read from the session, and the messages that it could not store. The caller does
+        this when the lease is released, because other processes can then change the session."""
         self._turn_rows, self._unsaved = [], []
         self._prompt = self._config = self._partial_id = self._prepare = None
 
@@ -355,8 +357,8 @@ class StoredRecord:
         await self.hold()
 
     def _create_after(self, db: SessionDB) -> bool:
-        """Create the session as a new start (a reset) after the session `previous_id`. Return False if this
-        is not possible."""
+        """Create the session as a reset of the session `previous_id`, that is, as a new start that is linked to it.
+        Return False if the session cannot be linked."""
         config = self._new.get("model_config") or {}
         try:
             row = None if self.previous_id is None else db.get_session(self.previous_id)
@@ -432,7 +434,7 @@ class IncognitoRecord:
         return len(restored)
 
     def copy(self) -> IncognitoRecord:
-        """Return a new conversation with the same messages."""
+        """Return a new incognito conversation with the same messages."""
         return IncognitoRecord(self._rows, self._prompt)
 
     async def say(self, role: str, content: Any = None, **fields: Any) -> Stored | NotStored:

@@ -82,10 +82,11 @@ class Turn:
         most_steps: int = MOST_STEPS,
         can_ask: bool = False,
     ) -> None:
-        """`context` makes the context of tools; `prompt` makes the system prompt, once per session.
+        """`context` makes the `ToolContext` in which the tools run. `prompt` makes the system prompt; it is
+        called once per session.
 
-        `can_ask`: whether the caller answers each `ApprovalAsked` event with `decide`. If False, all approval
-        requests are refused.
+        `can_ask` says whether the caller answers each `ApprovalAsked` event with `decide`. If it is False, all
+        approval requests are refused.
         """
         self._record, self._model, self._price, self._prompt = record, model, price, prompt
         self._tools = {tool.name: tool for tool in tools}
@@ -154,7 +155,7 @@ class Turn:
             await asyncio.gather(working, return_exceptions=True)
 
     async def _emit(self, *events: Event) -> None:
-        """Send events to the consumer, and wait until the consumer has handled them."""
+        """Send these events to the consumer of `events`, and wait until the consumer has handled all of them."""
         if events:
             self._events.extend(events)
             _wake(self._has_events)
@@ -192,18 +193,19 @@ class Turn:
             await self._end(Failed(str(problem), problem))
 
     async def _end(self, event: Event) -> None:
-        """Emit the last event. The turn accepts no further messages."""
+        """Emit the last event of the turn. From now on, `steer` accepts no messages."""
         self._over = True
         await self._emit(event)
 
     async def _store(self, role: str, content: Any, **fields: Any) -> list[Note | Stored | NotStored]:
-        """Store a message and return the resulting events."""
+        """Store a message of the turn. Return the events that tell the surface about it."""
         before = self._record.session_id
         return self._report_stored(await self._record.say(role, content, **fields), before)
 
     def _report_stored(self, stored: Stored | NotStored, before: str) -> list[Note | Stored | NotStored]:
-        """Return the events of a stored message. `before` was the session before it was stored. If the session was
-        deleted and a new session replaced it, a note reports this."""
+        """Return the events that tell the surface how a message was stored. `stored` is the result of storing it.
+        `before` is the id of the session that the record used before that. If that session was deleted and another
+        one replaced it, a note says so."""
         if self._record.session_id == before:
             return [stored]
         return [Note(REPLACED.format(old=before, new=self._record.session_id), TRASH_HINT), stored]
@@ -211,7 +213,8 @@ class Turn:
     # ---------------------------------------------------------------- model requests
 
     async def _ask(self, last: bool) -> ModelAnswer:
-        """Return an answer of the model after storing it. If the answer is empty, request it once more."""
+        """Request an answer from the model, store it and return it. If the answer is empty, request it once more.
+        `last` says whether this is the last step of the turn."""
         rows: Sequence[dict[str, Any]] | None = await self._record.context()
         if self._compressor is not None and await self._compressor.is_due(rows or (), self._used):
             await self._make_room(self._compressor, overflow=False)
@@ -226,8 +229,9 @@ class Turn:
         raise ModelError(f"{self._model.name} returned an empty answer twice")
 
     async def _request_within_context(self, last: bool, rows: Sequence[dict[str, Any]] | None) -> ModelAnswer:
-        """Request an answer. If the model rejects the request because the context is too large, compress the
-        context and request once more. `rows` is the context; None if it must be read."""
+        """Request an answer from the model. If the model rejects the request because the context is too large,
+        compress the context and request the answer once more. `rows` are the messages of the context; None if they
+        must be read from the record."""
         try:
             return await self._request(last, rows)
         except models.ContextOverflow:
@@ -267,8 +271,8 @@ class Turn:
         await self._run_until_stopped(self._consume(events, lambda event: [event]))
 
     async def _consume(self, stream: AsyncIterator[T], convert: Callable[[T], list[Event]]) -> None:
-        """Emit the events for the items of a stream until the stream ends or the turn is stopped. Then close
-        the stream."""
+        """Call `convert` for each item of the stream and emit the events that it returns, until the stream ends or
+        the turn is stopped. Then close the stream."""
         try:
             async for piece in stream:
                 await self._emit(*convert(piece))

@@ -27,7 +27,7 @@ class Grant(NamedTuple):
 
 class Grants:
     def __init__(self, folder: Path | None = None) -> None:
-        """`folder`: the agent's home, if it differs from the program's home."""
+        """`folder` is the folder that contains `approvals.json`. If it is None, the program's home is used."""
         self._folder = folder
 
     @property
@@ -66,7 +66,7 @@ class Grants:
         audit_log.record("approval granted", workspace=str(workspace), scope=str(scope), text=text)
 
     def revoke(self, grants: list[Grant]) -> int:
-        """Delete these grants. Return how many existed."""
+        """Delete these grants from the file. Return how many of them were in the file."""
         if not self.path.exists():
             return 0
         with lock_folder(self.path.parent):

@@ -174,8 +174,8 @@ class Policy:
     def _is_in_view(self, command: SimpleCommand, folder: Path) -> bool:
         """Return whether a command that runs without a sandbox reads only files that the tools may read.
 
-        Only a sandbox replaces `/tmp` by the private folder. In this command, `/tmp` is therefore the shared
-        folder of the machine.
+        Without a sandbox, a path in `/tmp` means the machine's shared `/tmp`. Only in a sandbox does it mean the
+        private temporary folder.
         """
         words = (*command.words[1:], *command.reads)
         return (
@@ -287,9 +287,10 @@ class Policy:
 
 
 def _list_possible_paths(text: str) -> list[str]:
-    """Return the parts of a word that can be a path.
+    """Return the parts of a word of a command line that can be a path.
 
-    These are a whole operand, the value after the `=` of a long option, and every suffix of a short option.
+    An operand is returned whole. Of a long option, the value after the `=` is returned. Of a short option such as
+    `-nfNAME`, every suffix after the first letter is returned, because it is unknown where the value begins.
     """
     if text.startswith("--"):
         _, equals, value = text.partition("=")
@@ -303,8 +304,11 @@ def _list_possible_paths(text: str) -> list[str]:
 
 
 def find_prefix(text: str) -> str:
-    """Return the words of a command as the prefix of a grant. Empty if the words may be no prefix, for example because
-    they would allow every command, or if they are more than one simple command."""
+    """Return the words of the command in `text`, joined by spaces, for use as the prefix of a grant.
+
+    Return an empty text if `text` is not exactly one simple command, or if its words must not become a prefix,
+    for example because they would allow every command.
+    """
     commands = parse_shell(text)
     if commands is None or len(commands) != 1:
         return ""
@@ -317,8 +321,8 @@ def find_prefix(text: str) -> str:
 
 
 def is_covered_by(prefixes: Sequence[str], text: str) -> bool:
-    """Return whether each command in a text only reads, or begins with one of the prefixes. A command that changes
-    the folder is not covered."""
+    """Return whether each command in the shell text `text` only reads files, or begins with one of the prefixes. The
+    result is False if one of the commands changes the working directory."""
     commands = parse_shell(text)
     if not prefixes or commands is None or any(command.program == CHANGES_FOLDER for command in commands):
         return False
@@ -326,17 +330,19 @@ def is_covered_by(prefixes: Sequence[str], text: str) -> bool:
 
 
 def _suggest_prefix(commands: Sequence[SimpleCommand]) -> tuple[str, ...]:
-    """Return the prefix to offer with an approval; empty if there is none.
+    """Return the prefix, as a tuple of words, that an approval request offers to the person; empty if it offers
+    none.
 
-    A prefix is offered only if exactly one of the commands is not read-only. The other commands need no
-    approval.
+    A prefix is offered only if exactly one of the commands is not read-only. The prefix is made from that
+    command, because the read-only commands need no approval.
     """
     acting = [command for command in commands if not is_read_only(command, sandboxed=True)]
     return _get_prefix(acting[0]) if len(acting) == 1 else ()
 
 
 def _is_covered(prefixes: Sequence[Sequence[str]], commands: Sequence[SimpleCommand]) -> bool:
-    """Return whether each command only reads, or starts with one of the prefixes."""
+    """Return whether each command only reads files, or starts with the words of one of the prefixes. A command with
+    an argument that makes it run something else is not covered by a prefix."""
     return all(
         is_read_only(command, sandboxed=True)
         or (any(_has_prefix(command, prefix) for prefix in prefixes) and not _is_running_other(command))
@@ -345,8 +351,8 @@ def _is_covered(prefixes: Sequence[Sequence[str]], commands: Sequence[SimpleComm
 
 
 def _is_running_other(command: SimpleCommand) -> bool:
-    """Return whether an argument makes the command run something that the prefix does not name, or whether an
-    argument names the private temporary folder."""
+    """Return whether an argument makes the command run a program that the prefix of a grant does not name. The result
+    is also True if an argument names the private temporary folder."""
     program = command.program.rpartition("/")[2]
     for word in command.words[1:]:
         name = word.text.partition("=")[0]
@@ -364,8 +370,11 @@ def _get_prefix(command: SimpleCommand) -> tuple[str, ...]:
 
 
 def _find_beginning(words: list[str]) -> tuple[str, ...]:
-    """Return the first words of a command that a prefix grant would name; empty if no prefix may be granted.
-    In `words`, an empty text stands for a word whose value is unknown."""
+    """Return the first words of a command, as many as the prefix of a grant must contain at least. Return an
+    empty tuple if no prefix may be granted for this command.
+
+    In `words`, an empty text stands for a word whose value is unknown.
+    """
     program = VERSION.sub("", words[0].rpartition("/")[2]) if words else ""
     if not program or program in WRAPPERS:
         return ()

@@ -43,10 +43,10 @@ def _is_date_format(operands: Sequence[str]) -> bool:
 
 
 def _has_no_subscript(operands: Sequence[str]) -> bool:
-    """Return whether the operands are free of commands that bash would evaluate.
+    """Return whether no operand of a test command contains a character with which bash could run another command.
 
-    If an operand is the name of an array element (`-v`) or a number (`-ge` in `[[ ]]`), bash runs the command
-    in `a[$(command)]`.
+    In an operand such as `a[$(command)]`, bash runs `command` if it evaluates the operand as the name of an array
+    element (`-v`) or as a number (`-ge` in `[[ ]]`).
     """
     return not any(sign in operand for operand in operands for sign in "[$`")
 
@@ -302,7 +302,8 @@ def _has_known_options(program: Program, arguments: Sequence[Word]) -> bool:
 
 
 def _count_values(program: Program, option: str) -> int | None:
-    """Return how many of the words after `option` are its values; None if the option is not listed."""
+    """Return how many of the words after `option` are values of that option: 0 or 1. Return None if `program` does
+    not list the option."""
     if program.digits and re.fullmatch(r"-\d+", option):
         return 0
     if option.startswith("--"):

@@ -61,13 +61,13 @@ class SimpleCommand(NamedTuple):
 
 
 class _Opaque(Exception):
-    """The effect of the text cannot be determined."""
+    """The effect of the parsed shell text cannot be determined."""
 
 
 def parse_shell(text: str) -> list[SimpleCommand] | None:
-    """Return the simple commands of a text in order.
+    """Return the simple commands of a shell text in their order.
 
-    Return None if the text does more than run simple commands, or if it cannot be parsed.
+    Return None if the shell text does more than run simple commands, or if it cannot be parsed.
     """
     if CONTROL.search(text) or "\\\n" in text or not text.strip():
         return None
@@ -149,7 +149,7 @@ def _walk_tested(node: Node) -> Iterator[Word]:
 
 
 def _walk_read_files(node: Node) -> Iterator[Word]:
-    """Yield the file that a redirection reads.
+    """Yield the name of the file that a redirection reads, if it reads one.
 
     Raise `_Opaque` for a redirection that writes, except to /dev/null or to another file descriptor.
     """

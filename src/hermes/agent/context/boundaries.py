@@ -52,8 +52,8 @@ def find_last_prompt(rows: Sequence[Row]) -> int | None:
 
 
 def find_cuts(rows: Sequence[Row]) -> list[bool]:
-    """Return, for each index, whether the rows can be cut before that row without separating a call from its
-    result. The last item stands for a cut after the last row."""
+    """Return a list that says where the rows can be cut without separating a tool call from its result. The item at
+    index `i` is True if a cut before row `i` is possible. The last item stands for a cut after the last row."""
     depth = [0] * (len(rows) + 1)
     waiting: dict[str, tuple[int, int]] = {}
     for at, row in enumerate(rows):
@@ -71,10 +71,10 @@ def find_cuts(rows: Sequence[Row]) -> list[bool]:
 
 
 def plan_compression(rows: Sequence[Row], *, first: int, last: int, budget: int) -> CompressionPlan | None:
-    """Plan which messages to keep and which to summarise.
+    """Return a plan: which messages a compression keeps and which it summarises.
 
-    About `first` of the oldest and `last` of the newest messages are kept, each group within `budget` tokens.
-    Return None if too few messages remain between the two groups.
+    About `first` of the oldest and `last` of the newest messages are kept, each group within `budget` tokens. The
+    messages between the two groups are summarised. Return None if these are too few.
     """
     earlier = next((at for at, row in enumerate(rows) if is_summary(row)), len(rows))
     start = find_tail_start(rows, last=last, budget=budget)
@@ -124,8 +124,13 @@ def take_tail(rows: Sequence[Row], budget: int) -> list[Row]:
 
 
 def _find_head_end(sizes: list[int], may_cut: list[bool], summary: int, first: int, budget: int) -> int:
-    """Return the index after the protected oldest messages. It is at most `summary`, the index of an earlier
-    summary."""
+    """Return the index of the first message after the head, that is, after the oldest messages that a compression
+    keeps.
+
+    The head has about `first` messages within about `budget` tokens. `sizes` are the tokens of each message.
+    `may_cut` is the result of `find_cuts`. `summary` is the index of an earlier summary, which the head never
+    includes.
+    """
     end, total = 0, 0
     for at in range(min(first, summary)):
         total += sizes[at]

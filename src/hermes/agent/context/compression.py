@@ -78,15 +78,16 @@ class ContextBudget:
         return min(threshold, int(self.window * MOST_OF_WINDOW))
 
     async def measure(self, rows: Sequence[Row]) -> int:
-        """Return the approximate number of tokens of a request with these messages."""
+        """Return the approximate number of tokens of a request that contains these messages, the system prompt and
+        the tools."""
         prompt = await self.record.system_prompt()
         return self._tools + tokens.count_text(prompt or "") + tokens.count_rows(rows)
 
     async def measure_after(self, rows: Sequence[Row], used: Used | None) -> int:
-        """Return the approximate number of tokens of the next request.
+        """Return the approximate number of tokens of the next request, which contains `rows`.
 
-        If the provider reported the usage of the last request, that count is used for the messages of that
-        request, and only the messages added since are estimated.
+        `used` is the usage of the previous request. If the provider reported it, that count is used for the
+        messages of the previous request, and only the messages added since then are estimated.
         """
         trimmed = self.trim_rows(rows)
         reported = (
@@ -99,13 +100,13 @@ class ContextBudget:
         return reported + tokens.count_rows(trimmed) - self._sent
 
     def note_refusal(self, size: int) -> None:
-        """Record that the model rejected a request of this size."""
+        """Record that the model rejected a request of `size` tokens as too large."""
         self._refused = size if self._refused is None else min(size, self._refused)
 
     # ---------------------------------------------------------------- requests
 
     def prepare_request(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the messages of the next request."""
+        """Return the messages of the next request: the rows, without the tool output that is left out of requests."""
         trimmed = self.trim_rows(rows)
         self._sent = tokens.count_rows(trimmed)
         return trimmed
@@ -155,7 +156,8 @@ class ContextBudget:
         return min(max(tokens.count_rows(rows) // 5, LEAST_SUMMARY), most)
 
     def _compute_end_budget(self, rows: Sequence[Row]) -> int:
-        """Return the token budget for the messages that are kept at each end."""
+        """Return the number of tokens that a compression may keep at the beginning of the conversation, and the same
+        number at its end."""
         return int(min(self.threshold, tokens.count_rows(rows)) * self.settings.target_ratio)
 
 
@@ -257,8 +259,9 @@ class ContextCompressor:
             yield Note(PRESSED)
 
     async def compress_by_hand(self, focus: str | None = None) -> AsyncGenerator[Event, None]:
-        """Summarise at the person's request, regardless of the size of the context. Report the result as
-        notes."""
+        """Summarise the conversation because the person asked for it, regardless of the size of the context. Yield
+        the progress and the result as events. `focus` is the topic that the summary should keep in detail; None if
+        there is none."""
         rows = await self.record.context()
         if not self.budget.settings.enabled or len(rows) < LEAST_BY_HAND:
             yield Note(TOO_SHORT if self.budget.settings.enabled else OFF)
@@ -337,8 +340,8 @@ class ContextCompressor:
     async def _make_summary(
         self, planned: CompressionPlan, focus: str | None, report: Callable[[str], None]
     ) -> tuple[str, AuxiliaryAnswer | None]:
-        """Return the summary and the model's answer. Without an auxiliary model, the answer is None. `report`
-        gets a line for each further attempt."""
+        """Return the text of the summary, and the answer of the auxiliary model from which it was made. The answer is
+        None if there is no auxiliary model. `report` is called with a line of text for each further attempt."""
         session_id = self.record.session_id
         todo = await asyncio.to_thread(self._todo, session_id)
         if self.auxiliary is None:
@@ -357,8 +360,12 @@ class ContextCompressor:
         )
 
     async def _continue(self, rows: list[Row], planned: CompressionPlan, text: str, prompt: str) -> None:
-        """Start the continuation session. Messages that were added while the summary was being written are
-        carried over."""
+        """Start the continuation, with `text` as the summary and `prompt` as the system prompt. Messages that
+        were added to the conversation while the summary was being written are carried over.
+
+        `rows` is the context from which the plan was made. Raise `NotCompressed` if these messages have changed
+        since.
+        """
         now = [row.get("id") for row in await self.record.context()]
         before = [row.get("id") for row in rows]
         if now[: len(before)] != before:

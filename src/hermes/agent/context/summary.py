@@ -118,10 +118,10 @@ async def summarise(
     seconds: float = SECONDS,
     report: Callable[[str], None] = lambda _line: None,
 ) -> Summary:
-    """Return the summary of the messages that leave the context. Raise `ModelError` if the model does not
-    write a summary.
+    """Return the summary of the messages that leave the context, and the model's answer. Raise `ModelError` if
+    the model does not write a summary.
 
-    `report` gets a line for each further attempt.
+    `report` is called with a line of text for each further attempt.
     """
     answered = await _ask_model(plan, model, budget, focus, seconds, report)
     text = redact(answered.text)
@@ -142,8 +142,8 @@ async def _ask_model(
     seconds: float,
     report: Callable[[str], None],
 ) -> AuxiliaryAnswer:
-    """Return the model's answer. If the messages are too long for the model, retry with fewer and shorter
-    messages."""
+    """Ask the model for a summary of the messages in `plan.middle` and return its answer. If the messages are too
+    long for the model, retry with fewer and shorter messages."""
     room = int(model.context_window * 0.9) - int(budget * 1.3) - PROMPT_TOKENS
     prompt = PROMPT.format(
         headings="\n".join(f"## {name}" for name in SECTIONS), words=budget * 3 // 4, first=SECTIONS[0]
@@ -254,8 +254,9 @@ def parse_sections(text: str) -> dict[str, str]:
 
 
 def read_free_summary(text: str) -> dict[str, str]:
-    """Return a summary with one section for an answer that has no expected headings, for example because they
-    are in another language. Return an empty dictionary if the text is too short to be a summary."""
+    """Return the answer of a model as a summary with one section. Use this function if the answer has none of the
+    expected headings, for example because it is written in another language. Return an empty dictionary if the answer
+    is too short to be a summary."""
     inside = re.sub(r"^#{1,2}(?=[ \t])", "###", text.strip(), flags=re.MULTILINE)
     return {FREE: inside} if len(inside) >= LEAST_FREE_TEXT else {}
 
@@ -305,7 +306,8 @@ def _neutralise_section(text: str) -> str:
 
 
 def _filter_citations(text: str, known: set[int | None]) -> str:
-    """Remove citations of messages that are not in `known`, because models sometimes invent ids."""
+    """Return `text` without citations of messages whose ids are not in `known`, because models sometimes invent
+    ids."""
 
     def filter_match(match: re.Match[str]) -> str:
         numbers = [int(number) for number in re.findall(r"\d+", match[0])]
@@ -350,8 +352,11 @@ def _take_newest(points: list[str]) -> list[str]:
 
 
 def _gather(row: Row, points: dict[str, list[str]], requests: list[str]) -> None:
-    """Add the content of a message to the sections in `points`. `requests` are the person's messages that are
-    not answered yet."""
+    """Add the content of one message to the sections in `points`.
+
+    `requests` contains the person's messages that are not answered yet. The function adds a message by the person
+    to this list. It empties the list if the message is an answer.
+    """
     text, called = extract_message(row)
     if row.get("role") == "user" and text:
         requests.append(_format_point(row))

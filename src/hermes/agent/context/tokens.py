@@ -40,7 +40,8 @@ def count_tools(schemas: Iterable[Mapping[str, Any]]) -> int:
 
 
 def find_images(content: object) -> list[int]:
-    """Return the indexes of the images in a content that is a list of parts."""
+    """Return the indexes of the images in the content of a message. The result is empty if the content is not a list
+    of parts."""
     if not isinstance(content, list):
         return []
     return [

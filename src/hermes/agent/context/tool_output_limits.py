@@ -25,12 +25,12 @@ IMAGE = {"type": "text", "text": "[an image was here]"}
 
 
 def shorten_rows(rows: Sequence[Row], before: int, *, pressed: bool = False) -> list[Row]:
-    """Return the rows for a request. In rows with an id below `before`, tool calls and tool output are
+    """Return the messages of a request. In messages with an id below `before`, tool calls and tool output are
     shortened.
 
-    With `pressed`, the tool output of later rows is shortened too. A row is always shortened in the same way,
-    so the beginning of a request does not change and the provider's cache stays valid. The person's last
-    message is not shortened.
+    If `pressed` is True, the tool output of all later messages is shortened too. A message is shortened in the
+    same way for every request. The beginning of the requests therefore does not change, and the provider's cache
+    stays valid. The person's last message is not shortened.
     """
     made: list[Row] = []
     prompt = find_last_prompt(rows)

@@ -23,8 +23,8 @@ log = get_logger(__name__)
 
 
 class Slots:
-    """A semaphore that shows its use, can be resized, and forgets a cancelled waiter at once. Those who wait get their
-    slots in the order of arrival."""
+    """A semaphore that can be resized and that shows how many of its slots are in use. Waiting tasks get slots in the
+    order in which they began to wait. A waiting task that is cancelled is removed from the queue at once."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -59,8 +59,11 @@ class Slots:
             raise
 
     def call_when_free(self, name: str, start: Callable[[], bool]) -> None:
-        """Call `start` with a slot, as soon as one is free. `start` returns False if it does not need the slot.
-        A second call with the same name has no effect while the first one waits."""
+        """Call `start` as soon as a slot is free. If `start` returns True, it keeps the slot. If it returns
+        False, the slot becomes free again.
+
+        While `start` waits for a slot, a second call of this method with the same `name` has no effect.
+        """
         self._waiting.setdefault(name, start)
         self.hand_out()
 
@@ -75,7 +78,7 @@ class Slots:
         self.hand_out()
 
     def hand_out(self) -> None:
-        """Give free slots to those who wait."""
+        """Give the free slots to the waiting tasks and functions, in the order in which they began to wait."""
         while self._waiting and self._has_free:
             _, give = self._waiting.popitem(last=False)
             self.in_use += 1
@@ -111,5 +114,6 @@ def set_limit(limit: Slots | None) -> None:
 
 
 def take_call_slot() -> AbstractAsyncContextManager[None]:
-    """Return the context in which one model call is made."""
+    """Return an async context manager. Inside its `async with` block, the caller holds the slot for one model
+    call."""
     return nullcontext() if _limit is None else _limit

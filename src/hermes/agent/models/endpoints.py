@@ -109,7 +109,8 @@ def is_local(base_url: str) -> bool:
 
 
 def get_owner(base_url: str) -> str:
-    """Return the provider name for an address, as recorded in the usage accounts."""
+    """Return the name of the provider at an address, as it is recorded in the usage accounts. For an unknown
+    provider, this is `local` or the host name."""
     known = find_provider(base_url)
     if known is not None:
         return known.name
@@ -158,7 +159,7 @@ def is_listed(name: str, names: Collection[str]) -> bool:
 
 
 def find_similar(name: str, names: Sequence[str], most: int = 5) -> list[str]:
-    """Return up to `most` of the names that are most similar to `name`. Names that contain `name` come
+    """Return up to `most` of the model names in `names` that are similar to `name`. Names that contain `name` come
     first."""
     begun = name.casefold()
     containing = sorted((listed for listed in names if begun in listed.casefold()), key=len)

@@ -49,8 +49,8 @@ class Cooldowns:
         self._until: dict[tuple[str, str | None], float] = {}
 
     def add(self, model: Model, at_least: float | None = None) -> None:
-        """Begin the cool-down of a model. It lasts at least `at_least` seconds, the time that the provider
-        asked to wait. If the configured cool-down is 0, there is no cool-down."""
+        """Begin the cool-down of a model that has failed. `at_least` is the number of seconds that the provider asked
+        to wait; the cool-down is not shorter. If the cool-down in the settings is 0, there is no cool-down."""
         seconds = max(self._seconds, at_least or 0.0) if self._seconds else 0.0
         self._until[_identify(model)] = self._now() + seconds
 
@@ -176,6 +176,8 @@ def _identify(model: Model) -> tuple[str, str | None]:
 
 
 def _get_access(model: Model) -> Any:
-    """Return the address and the key of a model; only the address if the model uses no key. If a key is
-    invalid, all models with the same result fail in the same way."""
+    """Return the address and the key with which a model is reached; only the address if the model uses no key.
+
+    Two models with the same result share a key. If this key is invalid, both fail.
+    """
     return getattr(model, "access", model.base_url)

@@ -1,6 +1,6 @@
-"""Explains why an answer ended early: one line for the person, with advice.
+"""Explains to the person why an answer of a model ended early: one line with advice.
 
-The store keeps the reason as the provider sent it.
+The store keeps the finish reason as the provider sent it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ NO_ANSWER_FILTERED = (
 
 
 def normalize_reason(reason: object) -> str | None:
-    """Return `length` or `content_filter` for any known spelling; None for every other value."""
+    """Return the finish reason `length` or `content_filter` for any known spelling of it by a provider. Return None
+    for every other value."""
     return _SPELLINGS.get(reason.lower()) if isinstance(reason, str) else None
 
 
 def explain_reason(reason: str | None, *, is_empty: bool) -> str | None:
-    """Return a notice for the person about an answer that ended for this reason; None if no notice is needed.
-    `is_empty` means that the answer has no visible text."""
+    """Return a notice for the person about an answer that ended with this finish reason; None if no notice is needed.
+    `is_empty` says whether the answer has no visible text."""
     match normalize_reason(reason):
         case "length":
             return NO_ANSWER_WITHIN_LENGTH if is_empty else CUT_AT_LENGTH

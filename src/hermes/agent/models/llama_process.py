@@ -35,7 +35,8 @@ def main() -> None:
 
 
 def serve(options: dict[str, Any]) -> Any:
-    """Start a server on loopback, on a free port. Requests must contain the key."""
+    """Start the server of the local model on the loopback interface, on a free port, and return it. `options` are the
+    options that the program sent. The server accepts only requests that contain the key in `options`."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()

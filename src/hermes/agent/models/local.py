@@ -48,7 +48,7 @@ busy machine."""
 
 
 class LocalParts(NamedTuple):
-    """The paths of the model's installed files. They are found without importing the packages that contain
+    """The paths of the installed files of the local model. They are found without importing the packages that contain
     them."""
 
     weights: Path
@@ -85,8 +85,8 @@ def format_offer() -> str | None:
 
 
 def read_window(weights: Path) -> int:
-    """Return the context length that the model was trained for, from the header of the file; `SMALL_WINDOW`
-    if the header does not contain it."""
+    """Return the context length that the local model was trained for. It is read from the header of the file with the
+    weights. Return `SMALL_WINDOW` if the header does not contain it."""
     with weights.open("rb") as file:
         found = re.search(rb"\.context_length\x04\0\0\0(.{4})", file.read(65536), re.DOTALL)
     return int.from_bytes(found[1], "little") if found else SMALL_WINDOW
@@ -182,7 +182,8 @@ class LocalServer:
 
 
 def _exchange_messages(process: subprocess.Popen[str], options: dict[str, object]) -> dict[str, str]:
-    """Send the options to the server process and return its response; empty if it sends none."""
+    """Send the options to the process that serves the local model. Return its response, or a dictionary with the
+    entry `error` if it does not respond in time. Return an empty dictionary if the process has ended."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -225,7 +226,8 @@ class LocalModel:
     def __init__(
         self, client: Callable[[Address, int], Model] = _open_http_model, *, most_tokens: int | None = None
     ) -> None:
-        """`most_tokens` can reduce the context window but not enlarge it."""
+        """`most_tokens` is the largest context window to use. It can reduce the context window of the model but not
+        enlarge it."""
         found = find_parts()
         if found is None:
             raise ModelError(f"the local model is not installed: {' && '.join(HOW_TO_INSTALL)}")

@@ -70,7 +70,8 @@ Price = Callable[[str, Used], tuple[float | None, Mapping[str, Any]]]
 
 
 class Finished(NamedTuple):
-    """The end of the answer. `reason` is `stop`, `tool_calls`, `length` or another value of the provider."""
+    """The end of the answer. `reason` is the finish reason: `stop`, `tool_calls`, `length` or another value that the
+    provider sends."""
 
     reason: str | None = None
 
@@ -86,8 +87,8 @@ class Retrying(NamedTuple):
 
 
 class Answering(NamedTuple):
-    """Names the model that answers, if a model with fallbacks was asked. This piece precedes all pieces of
-    that model's answer. It is left out if the main model is tried first."""
+    """A piece of a stream that names the model whose answer follows. Only a model with fallbacks sends it, before all
+    pieces of that answer. It is not sent if the main model is tried first."""
 
     model: Model
 
@@ -114,7 +115,7 @@ class Model(Protocol):
 
     @property
     def provider(self) -> str | None:
-        """The provider name, for the usage accounts."""
+        """The name of the model's provider, as it is recorded in the usage accounts."""
 
     @property
     def base_url(self) -> str | None: ...
@@ -124,7 +125,7 @@ class Model(Protocol):
         """The number of tokens that fit into a request and its answer."""
 
     def stream(self, request: Request) -> AsyncIterator[Piece]:
-        """Stream the answer. Raise a `ModelError` if there is none."""
+        """Stream the pieces of the model's answer to a request. Raise a `ModelError` if the model gives no answer."""
 
     async def close(self) -> None: ...
 

@@ -110,7 +110,8 @@ class OfflineModel:
 
 
 def _choose_call(request: Request) -> tuple[str, dict[str, Any]] | None:
-    """Return the tool call for the last message, as (tool name, arguments); None if no tool applies."""
+    """Return the tool call with which the model responds to the last message of the request, as (tool name,
+    arguments). Return None if the last message is not by a person, or if no tool fits it."""
     tools = {tool["function"]["name"] for tool in request.tools}
     last = request.messages[-1] if request.messages else {}
     if last.get("role") != "user":
@@ -159,7 +160,8 @@ def _make_answer(request: Request) -> str:
 
 
 def _report(output: str) -> str:
-    """Format the output of a tool. For search results, list the best match of each conversation."""
+    """Return the model's answer to the output of a tool. If the output is a list of search results, the answer lists
+    the best match of each conversation; otherwise it quotes the output."""
     try:
         found = json.loads(output)
     except ValueError:
@@ -179,7 +181,8 @@ def _report(output: str) -> str:
 
 
 def _make_digest(text: str) -> str:
-    """Return the first sentence of each line, up to `SUMMARY_LINES`, as a substitute for a summary."""
+    """Return the first sentence of each line of `text`, for at most `SUMMARY_LINES` lines. The model gives this as a
+    summary."""
     sentences = []
     for paragraph in text.splitlines():
         first = re.split(r"(?<=[.!?。！？])\s+", paragraph.strip(), maxsplit=1)[0]

@@ -1,11 +1,11 @@
 """Models behind any endpoint with OpenAI's chat completions API, streamed.
 
-This module makes and reports retries; the SDK makes none. A retried answer starts again from the beginning,
-and the pieces of the failed attempt are void. If an endpoint rejects an optional part of a request, later
-requests are sent without that part.
+This module makes and reports retries; the SDK makes none. A retried answer starts again from the beginning, and
+the pieces of the failed attempt are void. If an endpoint rejects an optional part of a request, later requests
+are sent without that part.
 
-The SDK sends requests and splits the stream into events. It is not asked to build its own types from each
-chunk, which would take more time than all of the rest.
+The SDK sends requests and splits the stream into chunks. This module reads the chunks as plain JSON. It does not
+let the SDK build its own types from them, which would take more time than all other work on a chunk.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class OpenAIModel:
 
     @property
     def access(self) -> tuple[str, str | None]:
-        """The address and the key."""
+        """The address of the endpoint and the key that is sent to it; the key is None if there is none."""
         return self.base_url, self._where.key
 
     @property
@@ -187,8 +187,8 @@ class OpenAIModel:
     # ---------------------------------------------------------------- errors
 
     def _translate_problem(self, problem: Exception) -> ProviderProblem | None:
-        """Convert an exception to a problem of the provider. Return None if the endpoint did not cause the
-        exception."""
+        """Convert an exception of a request to a `ProviderProblem`. Return None if neither the endpoint nor the
+        connection to it caused the exception."""
         import openai
 
         where = self._where
@@ -270,7 +270,8 @@ async def _open_stream(client: AsyncOpenAI, body: dict[str, Any]) -> AsyncStream
 
 
 async def _read_next(chunks: AsyncStream[object]) -> Any:
-    """Return the next chunk of a stream as parsed JSON; `_END` at its end."""
+    """Return the next chunk of a stream as parsed JSON. Return `_END` when the stream has ended. Raise
+    `_BrokenStream` if the chunk is invalid."""
     try:
         return await anext(chunks)
     except StopAsyncIteration:
@@ -374,8 +375,8 @@ def _to_count(value: object) -> int | None:
 
 
 def _get_status(body: object) -> int:
-    """Return the status code of an error that arrived inside a stream, after the HTTP response itself had
-    reported success."""
+    """Return the HTTP status code that is named in an error that arrived inside a stream. The HTTP response itself
+    had already reported success."""
     code = body.get("code", body.get("status")) if isinstance(body, Mapping) else None
     try:
         status = int(code) if code is not None else 500

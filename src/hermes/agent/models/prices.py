@@ -39,10 +39,11 @@ UNKNOWN: tuple[None, Mapping[str, Any]] = (None, {"cost_status": "unknown"})
 def make_price(
     base_url: str | None, own: Mapping[str, Mapping[str, float]] | None = None, *, at: float | None = None
 ) -> Price:
-    """Return the price function for an address. If `base_url` is None, the model runs inside this program.
-    `own` contains the prices from config.yaml.
+    """Return a function that computes the cost of a call to a model at the address `base_url`. None as `base_url`
+    means that the model runs inside this program.
 
-    `at` is the time at which the prices apply; the default is now.
+    `own` contains the prices from config.yaml by model name. `at` is the time at which the prices apply; the
+    default is now.
     """
     is_own = base_url is None or is_local(base_url)
     listed = {_normalise_name(name): rates for name, rates in (own or {}).items()}
@@ -76,7 +77,8 @@ class Prices:
         self._places: dict[str, str | None] = {}
 
     def know(self, model: Model) -> Model:
-        """Register the addresses of a model and its fallbacks, and return the model."""
+        """Register the addresses of a model and of its fallbacks, so that their prices can be computed. Return the
+        model."""
         for known in getattr(model, "models", (model,)):
             place = self._places.get(known.name, known.base_url)
             # If a model is available on this machine and at a provider, use the price of the provider.
@@ -98,9 +100,10 @@ def find_window(model: str) -> int | None:
 def _estimate_cost(
     rates: Mapping[str, float] | None, used: Used, source: str, version: str
 ) -> tuple[float | None, Mapping[str, Any]]:
-    """Return (cost of the tokens at these rates, `model_usage` columns that explain it).
+    """Return the cost of the tokens in `used` at these rates, and the columns of `model_usage` that say how the
+    cost was computed.
 
-    The cost is unknown (None) if the tokens were not counted, or if one kind of token has no rate.
+    The cost is None, that is, unknown, if the tokens were not counted or if one kind of token has no rate.
     """
     if rates is None or used.input_tokens is None or used.output_tokens is None:
         return UNKNOWN
@@ -120,8 +123,8 @@ def _estimate_cost(
 
 
 def _choose_rates(entry: Mapping[str, Any], used: Used, at: float) -> Mapping[str, float] | None:
-    """Return the rates for a prompt of this length at the time `at`; None if the rates have expired or are
-    not known.
+    """Return the rates in an entry of the price list that apply at the time `at` to a prompt of the length in
+    `used`. Return None if the rates have expired or are not known.
 
     Some providers charge more for long prompts, or have rates for a limited time.
     """

@@ -166,7 +166,8 @@ def hide_detail(error: HermesError) -> HermesError:
 def translate_status(
     status: int, message: str, headers: Mapping[str, str], where: EndpointContext
 ) -> ProviderProblem:
-    """Convert an error response to a problem, which says whether a retry can help."""
+    """Convert the error response of an endpoint to a `ProviderProblem`, which holds the error for the person and says
+    whether a retry can help. `status` and `message` are those of the response."""
     detail = make_line(message, where) or _get_phrase(status)
     if 300 <= status < 400:
         return ProviderProblem(_make_redirect_error(status, headers, where))
@@ -224,13 +225,14 @@ def format_unreachable(where: EndpointContext, reason: str = "") -> str:
 
 
 def make_lost(where: EndpointContext, reason: str) -> ProviderProblem:
-    """Return the problem for a lost connection or an invalid response."""
+    """Return the `ProviderProblem` for a lost connection to an endpoint or for an invalid response of it. It says
+    that a retry can help."""
     return ProviderProblem(Unreachable(f"{where.display_address}: {make_line(reason, where)}"), again=True)
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the number of seconds that the headers ask to wait; None if they do not ask. The headers give
-    the time in milliseconds, in seconds or as a date."""
+    """Return how many seconds an endpoint asks to wait before a retry, according to the headers of its response.
+    Return None if they do not say. The headers give the time in milliseconds, in seconds or as a date."""
     values = _lower_names(headers)
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:

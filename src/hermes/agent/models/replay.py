@@ -54,8 +54,12 @@ def replay(rows: Sequence[dict[str, Any]], system_prompt: str | None = None) -> 
 
 
 def _find_result(rows: Sequence[dict[str, Any]], at: int, call_id: str, taken: set[int]) -> str:
-    """Return the result of the call `call_id` in the message at index `at`; UNKNOWN if there is none. `taken`
-    holds the indexes of the results that are already used, because each result answers one call."""
+    """Return the stored result of the tool call `call_id`, which is in the message at index `at` of `rows`.
+    Return `UNKNOWN` if there is no result.
+
+    `taken` holds the indexes of the results that are already used, because each result answers one call. The
+    index of the result found is added to it.
+    """
     for behind in range(at + 1, len(rows)):
         row = rows[behind]
         if row.get("role") == "tool" and row.get("tool_call_id") == call_id and behind not in taken:
@@ -67,8 +71,8 @@ def _find_result(rows: Sequence[dict[str, Any]], at: int, call_id: str, taken: s
 
 
 def _add_message(made: list[Message], content: object) -> None:
-    """Add a person's message. If the message before it is also by a person, the two are joined, because some
-    providers reject two such messages in a row."""
+    """Add a person's message to `made`, the messages of a request. If the last message of `made` is also by a person,
+    the two are joined, because some providers reject two such messages in a row."""
     if not _has_content(content):
         return
     text = replace_surrogates(content) if isinstance(content, str) else content
@@ -123,7 +127,8 @@ def _format_call(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def _format_arguments(inner: dict[str, Any]) -> str:
-    """Return the arguments as a JSON object. Any other value is wrapped in an object."""
+    """Return the arguments of a stored tool call as the text of a JSON object. Arguments in any other form are
+    replaced by a JSON object. `inner` is the part of the call with the keys `name` and `arguments`."""
     arguments = inner.get("arguments")
     if isinstance(arguments, str):
         try:

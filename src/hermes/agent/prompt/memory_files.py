@@ -27,7 +27,7 @@ agent could."""
 
 
 class MemoryContent(NamedTuple):
-    """The current content of one of the two files."""
+    """The current content of one of the two memory files."""
 
     target: str
     entries: list[str]
@@ -52,19 +52,21 @@ class Memory:
         return self._folder or home.get_hermes_home() / "memories"
 
     def read(self, target: str) -> MemoryContent:
-        """Return the content of a file with secrets redacted. The file can contain secrets, because a person
+        """Return the content of a memory file with secrets redacted. The file can contain secrets, because a person
         or another program may have written it."""
         return _make_content(
             target, [secrets.redact(entry) for entry in self._read_entries(self._get_file(target))]
         )
 
     def add(self, target: str, content: str) -> MemoryContent:
-        """Add an entry, unless it exists already."""
+        """Add an entry to the end of a memory file, unless the file already has this entry. Return the new content of
+        the file."""
         entry = check_entry(content)
         return self.change(target, lambda entries: entries if entry in entries else [*entries, entry])
 
     def replace(self, target: str, old_text: str, content: str) -> MemoryContent:
-        """Replace the entry that contains `old_text` by `content`. Exactly one entry must match."""
+        """Replace the entry that contains `old_text` by `content` in a memory file. Return the new content of the
+        file. Raise an error if `find_entry` does not find exactly one entry."""
         entry = check_entry(content)
 
         def change(entries: list[str]) -> list[str]:
@@ -81,7 +83,8 @@ class Memory:
         return self.change(target, change)
 
     def change(self, target: str, change: Callable[[list[str]], list[str]]) -> MemoryContent:
-        """Replace the entries of a file by the result of `change`, while holding the lock of the folder."""
+        """Replace the entries of a memory file, and return its new content. `change` is called with the old entries
+        and returns the new ones. The folder of the file is locked meanwhile."""
         file = self._get_file(target)
         with lock_private_folder(file.parent):
             before = self._read_entries(file)
@@ -116,7 +119,8 @@ class Memory:
 
 
 def check_entry(content: str) -> str:
-    """Return the normalised entry. Raise `InvalidArgument` if it contains a secret or is empty."""
+    """Return a new memory entry in its normalised form. Raise `InvalidArgument` if the entry contains a secret or is
+    empty."""
     plain = neutralise(content).strip()
     if found := secrets.find_secrets(plain):
         raise make_refusal(f"the text contains a secret ({found[0].name}); save only where to find it")
@@ -128,8 +132,9 @@ def check_entry(content: str) -> str:
 
 
 def find_entry(entries: list[str], old_text: str) -> int:
-    """Return the index of the only entry that contains `old_text`. If several entries contain it, return the
-    index of the entry that equals `old_text`. If no entry equals it, raise an error."""
+    """Return the index of the only memory entry that contains `old_text`. If several entries contain it, return the
+    index of the one that equals it. Raise an error if no entry contains it, or if several do and not exactly one
+    equals it."""
     fragment = old_text.strip()
     if not fragment:
         raise make_refusal("name the entry by a piece of its text")

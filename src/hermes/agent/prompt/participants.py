@@ -57,7 +57,8 @@ def make_sign(participant: str) -> str:
 
 
 def format_mark(name: str, participant: str | None) -> str:
-    """Return the mark that a message begins with. `name` must already be a valid label."""
+    """Return the speaker mark that a message of a shared session begins with. `name` must already be a valid label.
+    `participant` is the id of the speaker; None if it is not known."""
     if participant:
         return f"[{f'{name} #{make_sign(participant)}'.strip()}] "
     return f"[{name}, {UNVERIFIED}] " if name else f"[{NOBODY_KNOWN}] "
@@ -71,7 +72,7 @@ def find_speaker(content: object) -> Speaker:
 
 
 def strip_mark(text: str) -> str:
-    """Return a message without its mark, if it has one."""
+    """Return a message without its speaker mark, if it has one."""
     found = _MARK.match(text) or _OTHER_MARKS.match(text)
     return text[found.end() :] if found else text
 
@@ -89,13 +90,15 @@ def list_speakers(rows: Iterable[Row]) -> list[Speaker]:
 
 
 def attribute(speakers: Sequence[Speaker]) -> str:
-    """Return the author that is recorded for a note. The note was made in a turn with these speakers."""
+    """Return the author to record for an entry of the memory or a skill that the agent saves in a turn with these
+    speakers."""
     return str(speakers[0]) if len(speakers) == 1 else EVERYBODY
 
 
 def can_change(author: str, speakers: Sequence[Speaker]) -> bool:
-    """Return whether a turn with these speakers may change a note by `author`. Every speaker must be the
-    author or an owner of the machine. Anybody may change a note by `EVERYBODY`."""
+    """Return whether a turn with these speakers may change an entry of the memory or a skill whose recorded author is
+    `author`. Every speaker must be the author or an owner of the machine. If `author` is `EVERYBODY`, anybody may
+    change it."""
     if author == EVERYBODY:
         return bool(speakers)
     found = _SIGN.search(author)
@@ -105,7 +108,8 @@ def can_change(author: str, speakers: Sequence[Speaker]) -> bool:
 
 
 class SharedRoom:
-    """The live state of a session that several people share."""
+    """What is known about the people in a shared session while the program runs: who of them owns the machine, and
+    who speaks in the current turn."""
 
     def __init__(self) -> None:
         self._owners: set[str] = set()
@@ -113,7 +117,8 @@ class SharedRoom:
         """The messages of the current turn, in the form in which the agent received them."""
 
     def note_owner(self, participant: str | None, owns_machine: bool) -> None:
-        """Record whether a participant owns the machine. Called for each message of the participant."""
+        """Record whether a participant of the room owns the machine. The caller does this for each message of the
+        participant."""
         if participant:
             change = self._owners.add if owns_machine else self._owners.discard
             change(make_sign(participant))
@@ -122,7 +127,7 @@ class SharedRoom:
         self._messages = [] if content is None else [content]
 
     def hear(self, content: Any) -> None:
-        """Record a message that was added while the turn runs."""
+        """Record a message that a participant added to the current turn while the turn was already running."""
         self._messages.append(content)
 
     async def speakers(self, record: Record) -> list[Speaker]:

@@ -39,7 +39,8 @@ class RoomMemory:
         self._memory = memory
 
     def read(self, target: str) -> MemoryContent:
-        """Return the content. Each entry is one line that begins with its author."""
+        """Return the content of one of the two memory files of the room. Each entry is one line that begins with its
+        author."""
         there = self._memory.read(target)
         return there._replace(entries=[_format_note(target, _parse_note(entry)) for entry in there.entries])
 
@@ -88,8 +89,8 @@ def _format_note(target: str, note: Note) -> str:
 
 
 def _find_changeable(entries: list[str], old_text: str, speakers: Sequence[Speaker]) -> int:
-    """Return the index of the entry that contains `old_text`, searching only the entries that the speakers
-    may change."""
+    """Return the index of the memory entry that contains `old_text`. Only entries that the speakers may change are
+    searched. Raise an error if only an entry that they may not change contains it."""
     notes = [_parse_note(entry) for entry in entries]
     theirs = [at for at, note in enumerate(notes) if can_change(note.author, speakers)]
     fragment = " ".join(old_text.split())

@@ -67,7 +67,7 @@ class Skills:
         return self._read_description(self._find_existing(name))[1]
 
     def view(self, name: str, file: str | None = None) -> str:
-        """Return the text of a skill or of one of its files."""
+        """Return the text of SKILL.md of the skill `name`, or of another file of this skill if `file` is given."""
         return make_readable(_read(self.path_of(name, file)))
 
     def path_of(self, name: str, file: str | None = None) -> Path:
@@ -75,7 +75,7 @@ class Skills:
         return self._locate_file(self._find_existing(name), file)
 
     def files(self, name: str) -> list[str]:
-        """Return the other files of a skill, without SKILL.md."""
+        """Return the relative paths of the files of a skill, without SKILL.md and hidden files."""
         folder = self._find_existing(name)
         found = (path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file())
         return [path for path in found if path != MAIN and f"/{path}".find("/.") < 0][:MOST_FILES]
@@ -173,7 +173,7 @@ class Skills:
         return path
 
     def _read_description(self, folder: Path) -> tuple[str, str]:
-        """Return the description and the author of a skill."""
+        """Return the description and the author of a skill from the front matter of its SKILL.md."""
         try:
             found = FRONT.match(_read(folder / MAIN))
             front = _read_front_matter(found["front"] if found else "")

@@ -109,11 +109,11 @@ def build_system_prompt(
     about: str | None = None,
     shared: bool = False,
 ) -> str:
-    """Return the prompt of a new session. Memory and skills are left out if they are None. The instructions
-    for a tool are left out if the tool is not in `tools`.
+    """Return the system prompt of a new session. If `memory` or `skills` is None, the prompt does not contain it.
+    The prompt contains the instructions for a tool only if the tool is in `tools`.
 
-    Without `machine`, the prompt does not describe the machine, because the person does not own it. `about`
-    describes the chat. `shared`: several people share the session and its memory.
+    If `machine` is False, the prompt does not describe the machine, because the person does not own it. `about`
+    describes the chat. `shared` says whether several people share the session and its memory.
     """
     names = [tool.name for tool in tools]
     parts = [
@@ -188,7 +188,8 @@ def _list_folders(cwd: Path) -> list[Path]:
 
 
 def _read_text(path: Path) -> str:
-    """Return the text of a file; empty if it is a link to another folder, too large or unreadable."""
+    """Return the text of a project file. Return an empty text if the file is a link to another folder, is too large
+    or cannot be read."""
     try:
         if not path.is_file() or path.resolve().parent != path.parent.resolve():
             return ""

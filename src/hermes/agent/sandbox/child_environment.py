@@ -49,9 +49,13 @@ def make_child_environment(
     withheld: Iterable[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the environment of a command. It contains the allowed variables and the variables `extra` from
-    the settings. It contains none of the variables in `withheld` and `LOADER`. `temporary` is the private
-    temporary folder. The values come from `environment`; None means the environment of this process."""
+    """Return the environment variables of a command.
+
+    The values come from `environment`; None means the environment of this process. The result contains the
+    variables that are always allowed and the variables named in `extra`, which come from the settings. It
+    contains none of the variables named in `withheld` or `LOADER`. Variables such as `TMPDIR` are set to
+    `temporary`, the private temporary folder.
+    """
     source = os.environ if environment is None else environment
     extra, withheld = set(extra), set(withheld)
     made = {
@@ -66,8 +70,8 @@ def make_child_environment(
 def make_loader_environment(
     *, extra: Iterable[str] = (), withheld: Iterable[str] = (), environment: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the `LOADER` variables of a command: `LD_LIBRARY_PATH`, and those that the settings name in
-    `extra`."""
+    """Return those variables in `LOADER` that a command may have, with their values: `LD_LIBRARY_PATH`, and those
+    that the settings name in `extra`. Variables in `withheld` are left out."""
     source = os.environ if environment is None else environment
     allowed = ({LOADER[0], *extra} & set(LOADER)) - set(withheld)
     return {name: source[name] for name in LOADER if name in allowed and name in source}

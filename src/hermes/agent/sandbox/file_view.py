@@ -200,11 +200,11 @@ class View:
     # ---------------------------------------------------------------- queries by the file tools
 
     def can_read(self, path: Path) -> bool:
-        """Return whether a real path is visible."""
+        """Return whether the tools of the conversation may read a real path."""
         return _is_below(path, self.readable) and not self.is_hidden(path)
 
     def can_write(self, path: Path) -> bool:
-        """Return whether a file tool may change a real path without leaving the sandbox."""
+        """Return whether a file tool may change the file at a real path without an approval to leave the sandbox."""
         return (
             _is_below(path, self.writable)
             and not self.is_hidden(path)
@@ -223,8 +223,8 @@ class View:
         return _is_below(path, self.hidden)
 
     def is_of_agent(self, path: Path) -> bool:
-        """Return whether a path belongs to this program's own data. Tools never get access to such a path,
-        and the person is not asked."""
+        """Return whether a path belongs to this program's own data. Tools never get access to such a path. The person
+        is not even asked for an approval."""
         return _is_below(path, self.agent_files)
 
     def is_hard_link_to_hidden(self, found: os.stat_result) -> bool:
@@ -285,7 +285,8 @@ def _list_agent_files(store: Path | None) -> list[Path]:
 
 
 def _list_runtime() -> list[Path]:
-    """Return the interpreter, its packages, and the source of this program."""
+    """Return the folders of the Python interpreter and its packages, and the folder with the source of this
+    program."""
     return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2]]
 
 

@@ -117,7 +117,8 @@ def _end_everything(git: GitSettings | None) -> NoReturn:
 
 
 def _end_processes() -> None:
-    """Send SIGTERM to all descendants, then kill the rest until none is left."""
+    """Send SIGTERM to all descendants of this process. After a grace period, send SIGKILL repeatedly until no
+    descendant is left, for up to 5 seconds."""
     _signal_all(signal.SIGTERM)
     deadline = time.monotonic() + GRACE_S
     while _reap() and time.monotonic() < deadline:
@@ -204,10 +205,10 @@ class GitSettings:
         self._before = self._read()
 
     def put_back(self, *, is_over: bool) -> bool:
-        """Restore the snapshot. Return whether anything had changed.
+        """Restore the files of the git folder to the state of the snapshot. Return whether anything had changed.
 
-        A folder that was moved is moved back only if `is_over`, because a command that still runs could
-        replace the path during the move.
+        `is_over` says whether the command has ended. A git folder that was moved is moved back only then, because
+        a running command could replace the path during the move.
         """
         is_moved = is_over and self._move_back()
         now = self._read()
@@ -219,7 +220,7 @@ class GitSettings:
         return is_moved or now != self._before
 
     def _move_back(self) -> bool:
-        """Rename the folder back if it was moved. Return whether it was moved."""
+        """If the git folder was moved, move it back to its original path. Return whether it was moved."""
         actual = os.readlink(f"/proc/self/fd/{self._folder}")
         if actual == self._path:
             return False
@@ -238,7 +239,8 @@ class GitSettings:
         return found
 
     def _read_file(self, name: str, found: dict[str, tuple[bytes, int]]) -> None:
-        """Add a file to `found`. A link is recorded with its target as the content."""
+        """Add the content and the mode of the file `name` in the git folder to `found`. For a link, its target is
+        added as the content. A file that does not exist is not added."""
         folder, _, base = name.rpartition("/")
         above = self._open_folder(folder)
         if above is None:
@@ -307,7 +309,7 @@ class GitSettings:
 
 
 def _become(command: list[str], spec: dict[str, Any]) -> NoReturn:
-    """Restrict this process according to `spec`, and execute the command in it. If a restriction fails, the
+    """Restrict this process according to `spec`, and then replace it by the command. If a restriction fails, the
     command is not executed."""
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):

@@ -80,7 +80,7 @@ class Sandbox(NamedTuple):
 
     @property
     def has_private_tmp(self) -> bool:
-        """Whether commands in the sandbox see the private folder as `/tmp`."""
+        """Whether commands in the sandbox see the private temporary folder as `/tmp`."""
         return self.kind == "bubblewrap"
 
     def start(
@@ -120,8 +120,8 @@ def make_outside_command(program: list[str]) -> list[str]:
 
 
 def make_shell_command(command: str, variables: Mapping[str, str] | None = None) -> list[str]:
-    """Return the command line of a shell. `variables` are set only for the shell, not for the program that
-    creates the sandbox around it."""
+    """Return the command line of a shell that runs `command`. `variables` are set only for the shell, not for the
+    program that creates the sandbox around the shell."""
     shell = [find_system_program("bash") or "/bin/sh", "-c", command]
     if not variables:
         return shell
@@ -207,7 +207,8 @@ def probe_seatbelt() -> str:
 
 
 def _find_problem(name: str, command: list[str]) -> str:
-    """Return why the sandbox of this name cannot run the command; empty if it can."""
+    """Run `command`, which tries out a sandbox, and return why it fails; empty if it succeeds. `name` is the name of
+    the sandbox for the message."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_S, check=False)
     except (OSError, subprocess.SubprocessError) as problem:
@@ -236,8 +237,8 @@ def _has_bubblewrap() -> bool:
 
 
 def _make_bubblewrap_spec(view: View, *, read_only: bool = False) -> dict[str, Any]:
-    """Return the spec of the launcher. A git settings file that does not exist cannot be protected by a
-    mount, so the launcher removes it if a command creates it."""
+    """Return the SPEC of the launcher for a command in bubblewrap. A mount cannot protect a git settings file that
+    does not exist, so the launcher removes such a file if a command creates it."""
     if view.git_folder is None or read_only or not view.unprotected_git_settings:
         return LAUNCHER_SPEC
     return LAUNCHER_SPEC | {"git": str(view.git_folder), "git_names": view.unprotected_git_settings}
@@ -246,7 +247,8 @@ def _make_bubblewrap_spec(view: View, *, read_only: bool = False) -> dict[str, A
 def _make_bubblewrap_arguments(
     view: View, folder: Path, *, network: bool, read_only: bool = False
 ) -> list[str]:
-    """Return the command line of bubblewrap without the program to run. Later mounts cover earlier ones."""
+    """Return the command line of bubblewrap up to the program that it runs. The order of the mounts matters: a later
+    mount covers an earlier one."""
     made = [find_system_program(BWRAP) or BWRAP, *ISOLATION]
     if not network:
         made.append("--unshare-net")
@@ -312,7 +314,8 @@ def _mask_paths(view: View) -> Iterator[str]:
 
 
 def _make_landlock_spec(view: View, *, network: bool, read_only: bool = False) -> dict[str, Any]:
-    """Return the spec for the launcher, with the Landlock rules for the view."""
+    """Return the SPEC of the launcher for a command in Landlock. It contains the Landlock rules that enforce the
+    view."""
     rules = [[str(path), right] for path, right in _make_rules(view, read_only=read_only)]
     families = [int(socket.AF_UNIX)] if network else []
     made: dict[str, Any] = {"landlock": rules, "scope": True, "keyring": True, "deny_sockets": families}
@@ -344,8 +347,11 @@ def _make_rules(view: View, *, read_only: bool) -> Iterator[tuple[Path, str]]:
 
 
 def _exclude_hidden(path: Path, view: View, around_hidden: set[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield the rule for a folder. If the folder contains a hidden path, yield rules for its other entries
-    instead. `around_hidden` are the hidden paths and all folders that contain one."""
+    """Yield the Landlock rules that make a folder readable without its hidden paths.
+
+    This is one rule if the folder contains no hidden path. Otherwise the folder can only be listed, and the rules
+    for everything in it follow. `around_hidden` are the hidden paths and all folders that contain one.
+    """
     if view.is_hidden(path):
         return
     if path not in around_hidden:

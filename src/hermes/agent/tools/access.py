@@ -50,7 +50,7 @@ class Access:
         settings: AccessSettings = AccessSettings(),  # noqa: B008  an immutable value
         grants: Grants | None = None,
     ) -> None:
-        """`grants`: the stored consents, if they are not those of the home."""
+        """`grants` are the stored consents to use. If it is None, the consents in the program's home are used."""
         self.settings = settings
         self._grants = grants or Grants()
         self._policies: dict[tuple[Path, Path], Policy] = {}
@@ -70,7 +70,8 @@ class Access:
         return Policy(self.choose_sandbox(folder, store), self.settings.mode, self._grants)
 
     def choose_sandbox(self, folder: Path, store: Path) -> Sandbox:
-        """Return the sandbox for commands in this folder, with a view made from the settings."""
+        """Return the sandbox for commands in the workspace of `folder`. Its view includes the further folders from
+        the settings and hides `store`, the session database."""
         settings = self.settings
         view = View(
             folder,
@@ -83,8 +84,8 @@ class Access:
         return choose_sandbox(view)
 
     def _list_key_files(self, store: Path) -> Iterator[Path]:
-        """Yield the possible key files of the store. Their paths come from the environment, the settings and
-        the note beside the store."""
+        """Yield the paths of files that may contain the key of the store. The paths come from the environment, from
+        the settings, and from the small file beside the store that names the key file."""
         if name := os.environ.get("HERMES_STORE_KEY_FILE", "").strip():
             yield _expand_path(name)
         if self.settings.key_file is not None:
@@ -95,7 +96,8 @@ class Access:
                 yield Path(noted)
 
     def environment(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the environment of a command."""
+        """Return the environment variables of a command that a tool runs. The values come from `environment`; None
+        means the environment of this process."""
         settings = self.settings
         with self._lock:
             folder = self._get_temporary_folder()
@@ -104,7 +106,7 @@ class Access:
         )
 
     def shell_program(self, command: str) -> list[str]:
-        """Return the command line of a shell that runs a command."""
+        """Return the command line of a shell that runs the shell text `command`."""
         settings = self.settings
         return make_shell_command(
             command, make_loader_environment(extra=settings.environment, withheld=settings.withheld)
@@ -117,7 +119,7 @@ class Access:
         return self._temporary
 
     def close(self) -> None:
-        """Remove the temporary folder."""
+        """Remove the private temporary folder of the commands."""
         atexit.unregister(self.close)
         with self._lock:
             folder, self._temporary, self._policies = self._temporary, None, {}

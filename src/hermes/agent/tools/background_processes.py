@@ -26,7 +26,7 @@ class BackgroundProcess:
         """The number of output bytes that the model has received."""
 
     def take_output(self) -> str:
-        """Return the output that was added since the last call of this method."""
+        """Return the output that the process wrote since the last call of this method."""
         text, self.reported = self.running.output.since(self.reported)
         return text
 

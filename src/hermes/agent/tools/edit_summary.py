@@ -12,7 +12,7 @@ LONGEST_LINE = 200
 
 
 def summarise_edit(before: str, after: str) -> str:
-    """Return the number of added and removed lines, and the first lines of the diff."""
+    """Return a text about an edit: the number of added and removed lines, and the first lines of the diff."""
     if before == after:
         return "nothing changed"
     old, new = before.splitlines(), after.splitlines()

@@ -120,7 +120,8 @@ def read_text_to_edit(path: Path, view: View) -> str:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replace the text of a file atomically. The mode is kept, and missing folders are created."""
+    """Replace the whole text of a file by `text` atomically. The mode of the file is kept, and missing folders are
+    created."""
     replace_content(path, text.encode())
 
 
@@ -143,7 +144,8 @@ def replace_content(path: Path, content: bytes, mode: int | None = None) -> None
 
 
 def delete_file(path: Path, folders: Iterable[str] = ()) -> None:
-    """Delete a file, and then those of `folders` that are empty, deepest first. Links are not followed."""
+    """Delete a file. Then delete those of `folders` that are empty; the caller lists the deepest folder first. Links
+    are not followed."""
     try:
         _remove_entry(path, os.unlink)
     except OSError as problem:

@@ -74,7 +74,8 @@ class Edit(NamedTuple):
 
 
 def plan_edit(path: Path, view: View, arguments: Mapping[str, Any]) -> Edit:
-    """Return the text before and after the edit. Raise `ToolFailed` if the edit is not possible."""
+    """Return the text of the file before and after the edit that `arguments`, the arguments of the tool call,
+    describe. Raise `ToolFailed` if the edit is not possible."""
     before = read_text_to_edit(path, view)
     old, new = arguments["old_text"], arguments["new_text"]
     if "\r\n" in before and "\r\n" not in old:  # models write LF; the file keeps CRLF
@@ -86,8 +87,11 @@ def plan_edit(path: Path, view: View, arguments: Mapping[str, Any]) -> Edit:
 def apply_edit(
     path: Path, view: View, arguments: Mapping[str, Any], record: Callable[[Path, str], None]
 ) -> str:
-    """Apply the edit and return its summary. Changes that another program made to the file since the approval
-    was requested are kept. `record` receives the path and the new text before the file is written."""
+    """Make the edit that `arguments` describe in the file, and return a summary of the edit.
+
+    The file is read again for this. Changes that another program made to it since the approval was requested are
+    therefore kept. `record` is called with the path and the new text before the file is written.
+    """
     with EDITING:
         edit = plan_edit(path, view, arguments)
         record(path, edit.after)

@@ -51,13 +51,13 @@ class Output:
         return self.since(0)[0]
 
     def raw(self) -> str:
-        """Return the first part of the output as text, without `clean_output`."""
+        """Return the first bytes of the output as text. Control sequences are not removed."""
         with self._lock:
             return bytes(self._head).decode("utf-8", "surrogateescape")
 
     def since(self, place: int) -> tuple[str, int]:
-        """Return the output from byte `place` on, and the total number of output bytes so far. A note in the
-        returned text says how many bytes were dropped."""
+        """Return the text of the output from byte `place` on, and the total number of output bytes so far. If bytes
+        between the first and the last ones were dropped, a note in the text says how many."""
         with self._lock:
             head, tail, total = bytes(self._head[place:]), bytes(self._tail[-self._tail_most :]), self.total
             kept = min(len(tail), total - place)
@@ -126,7 +126,7 @@ class RunningCommand:
         return self._ended.wait(seconds)
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process group of the shell."""
+        """Send the signal `number` to all processes in the process group of the shell."""
         try:
             os.killpg(self.pid, number)  # a process group exists as long as it has a process
         except (ProcessLookupError, PermissionError):

@@ -61,8 +61,8 @@ class SearchFiles:
     )
 
     def __init__(self, access: Access, ripgrep: str | None = None) -> None:
-        """`ripgrep` is the path of the program. If it is None, the program is looked up in PATH; an empty
-        text disables it."""
+        """`ripgrep` is the path of ripgrep. If it is None, ripgrep is looked up in PATH. If it is an empty text,
+        ripgrep is not used."""
         self._access = access
         self._chosen_ripgrep = ripgrep
 
@@ -134,10 +134,10 @@ class SearchFiles:
 async def _run_search(
     program: list[str], environment: dict[str, str], top: Path, context: ToolContext
 ) -> tuple[str, str]:
-    """Run a search and return its output. End the search early at the limit of time or output, or when the
-    turn is stopped.
+    """Run the search program. Return its output, and the reason why it was ended early; the reason is empty if it
+    ended by itself.
 
-    The second value is the reason why the search was ended early; empty if it ended by itself.
+    The program is ended early at the limit of time or output, or when the turn is stopped.
     """
     running = RunningCommand("search_files", program, context.cwd, environment, Output(READ, 2_000))
     try:
@@ -161,7 +161,8 @@ async def _run_search(
 
 
 def _format(printed: str, top: Path, arguments: Mapping[str, Any], problem: str, view: View) -> str:
-    """Return the result, a line per match, up to the limits. Hard links to hidden files are left out."""
+    """Return the output of the tool: one line for each match in `printed`, the output of the search program, up to
+    the limits. Hard links to hidden files are left out."""
     limit = arguments.get("limit", LIMIT)
     linked: set[tuple[int, int]] | None = None
     known: dict[str, bool] = {}
@@ -190,8 +191,12 @@ def _format(printed: str, top: Path, arguments: Mapping[str, Any], problem: str,
 
 
 def _parse_results(printed: str, *, has_content: bool) -> Iterator[tuple[str, str]]:
-    """Yield (path, empty text), or (path, `line:text`) with `has_content`. In `printed`, a NUL character
-    follows each path."""
+    """Yield the matches in `printed`, the output of the search program, in which a NUL character follows each
+    path.
+
+    Each match is a path and a text. If `has_content` is True, the text is `line:text` of the matching line;
+    otherwise it is empty.
+    """
     if not has_content:
         yield from ((path, "") for path in printed.split("\0") if path)
         return

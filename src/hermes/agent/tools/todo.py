@@ -75,7 +75,8 @@ def format_items(items: Sequence[TodoItem]) -> str:
 
 
 def read_todo(db: AnyStore, session_id: str) -> list[TodoItem]:
-    """Return the todo list that is valid in this session; empty if there is none."""
+    """Return the items of the todo list that the agent last set in this session or in the sessions that it continues;
+    empty if there is none."""
     searched: str | None = session_id
     look = True
     for _ in range(MOST_SEGMENTS):

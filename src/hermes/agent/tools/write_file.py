@@ -63,10 +63,10 @@ class WriteFile:
 
 
 def write(path: Path, text: str, before: str | None, view: View, record: Callable[[Path, str], None]) -> str:
-    """Write the file and return a summary.
+    """Write `text` to the file and return a summary of the edit.
 
-    `before` is the text of the file when the approval was requested; None if the file did not exist or was
-    not text. If the file has changed since then, raise `ToolFailed`. `record` receives the path and the new
+    `before` is the text of the file when the approval was requested; None if the file did not exist or was not
+    text. If the file has changed since then, raise `ToolFailed`. `record` is called with the path and the new
     text before the file is written.
     """
     size = f"{len(text.encode()):,} bytes"
