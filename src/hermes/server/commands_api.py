@@ -125,7 +125,7 @@ def _refuse(text: str) -> Refused:
 
 
 async def _show(handler: RequestHandler, person: Person, session_id: str, call: CommandRequest) -> Response:
-    """Run a command that changes nothing, without the lock of the conversation."""
+    """Run a slash command that changes nothing, without locking the conversation. Return its reply."""
     conversation = await handler.conversations.view(person, session_id)
     async with handler.reserve_thread(person):
         reply = await _run(handler, person, conversation, call)
@@ -267,9 +267,10 @@ def encode_event(event: Event) -> dict[str, Any]:
 
 
 def encode_reply(value: Any) -> Any:
-    """Convert a reply to JSON values.
+    """Return the reply of a slash command as JSON values.
 
-    A named tuple becomes an object with its field names. The server's private columns are removed from rows.
+    A named tuple becomes an object with its field names. The private columns of the server are removed from session
+    rows.
     """
     match value:
         case tuple() if hasattr(value, "_asdict"):
@@ -306,7 +307,7 @@ class _ApiReplyContext(NamedTuple):
 
 
 async def _format_text(person: Person, conversation: Conversation[ScopedStore], reply: replies.Reply) -> str:
-    """Return the reply as Markdown, in the same format as in chats."""
+    """Return the reply of a slash command as Markdown, in the format that it has on chat platforms."""
     limit, owner = conversation.scope.limit, conversation.scope.owner
     context = _ApiReplyContext(
         person.source,

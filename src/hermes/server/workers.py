@@ -43,8 +43,8 @@ class Workers:
 
     @asynccontextmanager
     async def reserve(self, key: str) -> AsyncIterator[None]:
-        """Count as one thread of `key` while the context is open. Used for work that runs in threads of other pools.
-        That work must not call `run`."""
+        """Occupy one of the threads that the API key `key` may use, until the context manager is left. Used for work
+        that runs in threads of other pools. That work must not call `run`."""
         await self._get_thread(key)
         try:
             yield

@@ -115,7 +115,8 @@ def read_question(text: str) -> Question:
 
 
 def _find_names(text: str) -> Iterator[str]:
-    """Yield the words that are capitalised inside a sentence."""
+    """Yield the words of a question that are probably names: those that begin with a capital letter inside a
+    sentence."""
     last = None
     for start, end in find_token_spans(text):
         between = "." if last is None else text[last:start]
@@ -149,8 +150,8 @@ def _extract_content(folded: str) -> list[str]:
 
 
 def _extract_terms(folded: str, left_out: frozenset[str]) -> list[str]:
-    """Return the distinct index terms of a text. In a script without spaces, a run of characters is split
-    into pairs, unless it is a single character."""
+    """Return the distinct index terms of a text. In a script without spaces, adjacent characters are split into
+    overlapping pairs. A character that stands alone is a term by itself."""
     found: dict[str, None] = {}
     for start, end in find_token_spans(folded):
         token = folded[start:end]
