@@ -24,7 +24,7 @@ _DEFAULTS = ApiServerOptions()
 
 
 class Limits(NamedTuple):
-    """The limits of requests. Each field is set by the option of the same name."""
+    """The limits for requests to the API server. Each field is set by the option of the same name."""
 
     requests_per_minute: int = _DEFAULTS.requests_per_minute
     concurrent_requests: int = _DEFAULTS.concurrent_requests

@@ -120,7 +120,7 @@ async def _insist(call: Callable[[], T]) -> T:
 
 def delete_old_runs(db: SessionDB, job: Job) -> int:
     """Delete all runs of a job except for the last `job.keep`. The session of a deleted run is deleted, too, if no
-    other run used it. A pinned session, and a session that a person began, is kept. Return the number of deleted
+    remaining run used it. A pinned session, and a session that a person began, is kept. Return the number of deleted
     runs."""
     old = db.job_runs.list_old(job.id, job.keep)
     if not old:

@@ -199,7 +199,8 @@ class RankedSearch:
 
 
 def list_phrasings(query: object) -> list[str]:
-    """Return the phrasings of a query, at most `MOST_PHRASINGS`. Values that are not text are ignored."""
+    """Return the phrasings in `query`, which is a text or several texts, at most `MOST_PHRASINGS`. Values that are not
+    text are ignored."""
     several = [query] if isinstance(query, str) else query if isinstance(query, Iterable) else []
     return [text for text in several if isinstance(text, str) and text.strip()][:MOST_PHRASINGS]
 
@@ -304,9 +305,9 @@ def _to_time(timestamp: object) -> float:
 
 
 def _lower_scores(results: SearchResults) -> None:
-    """Lower each score to that of the row before it, if it is higher. With several phrasings, an exact match
-    of one phrasing is listed before a near match of another, even if its score is lower. Without this
-    correction, scores could rise down the list."""
+    """Change the scores of the result rows so that no row has a higher score than the row before it. With several
+    phrasings of a question, an exact match of one phrasing is listed before an approximate match of another, even if
+    its score is lower. Without this correction, scores could rise down the list."""
     for before, row in pairwise(results):
         row["score"] = min(row["score"], before["score"])
 

@@ -220,10 +220,10 @@ def _find_identifiers(
 def _match_side_by_side(
     words: list[str], spans: list[tuple[int, int]], at: int, goal: Goal
 ) -> tuple[int, int] | None:
-    """Return the span of the goal's tokens if they are the adjacent words that begin with word number `at`,
-    otherwise None.
+    """Compare the tokens of a goal with the words of a text from word number `at` on. If they are equal one by one,
+    return the start and the end of the match, otherwise None.
 
-    In a script without spaces, the first and the last word may extend beyond the match.
+    In a script without spaces, the first word may begin before the match, and the last word may end after it.
     """
     count = len(goal.tokens)
     if at + count > len(words):
@@ -318,7 +318,7 @@ _PIECES = re.compile("[\0-\x7f]+(?=[\0-\x7f]|\\Z)|[\0-\x7f]?[^\0-\x7f]+")
 
 
 def _fold_with_origin(text: str) -> tuple[str, _Origin]:
-    """Return the folded text, and the original position of each of its characters."""
+    """Return the folded form of a text, and for each of its characters the position in the original text."""
     folded = fold(text)
     if len(folded) == len(text) and all(map(_is_folded_alone, set(text))):
         return folded, _Origin(range(len(text)), range(1, len(text) + 1), len(text))

@@ -68,8 +68,8 @@ def format_transcript(window: Window) -> str:
 def make_summaries(
     summarise: Summarise, question: str, transcripts: Sequence[str], seconds: float
 ) -> list[Summary]:
-    """Return a summary for each transcript. `seconds` is the time limit for all of them together. A summary
-    that is not finished in time has a `problem` instead of a text."""
+    """Return a summary for each transcript, in the same order. `seconds` is the time limit for all of them together. A
+    summary that failed or is not finished in time has a `problem` instead of a text."""
     prompt = PROMPT.format(question=fence_text(question))
     waiting = deque(enumerate(transcripts))
     answered: SimpleQueue[tuple[int, Summary]] = SimpleQueue()
