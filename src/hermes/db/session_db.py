@@ -365,7 +365,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         return Maintenance(self._engine)
 
     def scrub(self, secret: str, *, dry_run: bool = False) -> ScrubReceipt:
-        """Remove a secret from every place in the home where it was stored: the store, its copies and other files. If a
+        """Remove a secret from the store, its copies and the files beside it, such as transcripts and the spool. If a
         scrub was interrupted, another call completes it. With `dry_run`, only count the occurrences of the secret."""
         from hermes.store.retention.secret_scrub import Scrubber
 

@@ -86,7 +86,8 @@ class FoundConversations(SearchResults):
 
 
 class InteractiveQuery(NamedTuple):
-    """A parsed query in every form that the search uses."""
+    """A parsed query, with its query tree, its question words and its filter, which different steps of the search
+    use."""
 
     reading: Reading
     tree: Node
@@ -204,8 +205,8 @@ class InteractiveSearch:
         return named
 
     def _search_hidden(self, parsed: InteractiveQuery, most: int) -> tuple[dict[str, int], bool]:
-        """Return the number of matching hidden conversations by reason, and whether some matches were not
-        examined."""
+        """Return how many hidden conversations match the query, by the reason why they are hidden. Also return whether
+        some matches were not examined."""
         named = parsed.reading.message_filter
         everything = parsed.message_filter._replace(kinds=named.kinds, archived=named.archived)
         if everything == parsed.message_filter:

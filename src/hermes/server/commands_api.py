@@ -1,6 +1,7 @@
-"""`/api/sessions/{id}/commands`: the shared slash commands, for programs.
-These are the commands of the terminal and of chats, but the reply is sent as data. A command that changes nothing
-runs without the lock of the conversation. Every other command holds the lock while it runs.
+"""`/api/sessions/{id}/commands`: the slash commands that all surfaces share, for programs.
+
+They are the commands of the terminal and of chat platforms, but the reply is sent as data. A command that changes
+nothing runs without the lock of the conversation. Every other command holds the lock while it runs.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ def _refuse(text: str) -> Refused:
 
 
 async def _show(handler: RequestHandler, person: Person, session_id: str, call: CommandRequest) -> Response:
-    """Run a slash command that changes nothing, without locking the conversation. Return its reply."""
+    """Run a slash command that changes nothing, without locking the conversation. Return the response with its
+    reply."""
     conversation = await handler.conversations.view(person, session_id)
     async with handler.reserve_thread(person):
         reply = await _run(handler, person, conversation, call)
@@ -170,8 +172,8 @@ async def _run(
 
 
 async def _read_events(events: AsyncIterator[Event]) -> list[Event]:
-    """Run the compression and return its `Note` and `Moved` events. Raise an API error if the compression
-    fails."""
+    """Run a compression by reading its events. Return its `Note` and `Moved` events. Raise an API error if the
+    compression fails."""
     outcome: list[Event] = []
     async for event in events:
         if isinstance(event, Failed):
@@ -198,8 +200,8 @@ async def _ask_again(
 
 
 class ApiSurface:
-    """The surface of the shared commands in the API. A program cannot be asked questions, so confirmations are
-    assumed."""
+    """The surface on which the slash commands of API requests run. A program cannot be asked questions, so every
+    confirmation counts as given."""
 
     waiting, edits_files = 0, False
 

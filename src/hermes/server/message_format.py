@@ -39,8 +39,8 @@ class RequestMessages(NamedTuple):
 def read_messages(
     messages: object, param: str, most: int, instructions: str | None = None
 ) -> RequestMessages:
-    """Read and check the messages of a request to the completions or the responses API. At most `most`
-    messages are allowed."""
+    """Check the messages in the body of a request to the completions or the responses API, and return them. `param` is
+    the name of their field in the body. Raise an API error if they are invalid or more than `most`."""
     if not isinstance(messages, list) or not messages:
         raise bad_request(f"{param} must be a list of messages that is not empty", param)
     if len(messages) > most:

@@ -107,8 +107,8 @@ def encode_id(person: Person, session_id: str, message_id: int | None) -> str:
 
 
 def decode_id(person: Person, response_id: object) -> tuple[str, int]:
-    """Return the session id and the message id in a response id. Raise a 404 error if the response id is
-    invalid or was signed with another key."""
+    """Return the session id and the message id that a response id contains. Raise a 404 error if the response id is
+    invalid or was signed with another API key."""
     text = (
         response_id.removeprefix(PREFIX)
         if isinstance(response_id, str) and response_id.startswith(PREFIX)

@@ -127,8 +127,8 @@ async def delete_session(handler: RequestHandler, request: Request, person: Pers
 
 
 class _ExportChunks:
-    """The chunks of an export. Each is created in a worker thread after the client has read the previous
-    chunk."""
+    """The chunks of an exported conversation. Each is created in a worker thread after the client has read the previous
+    one."""
 
     def __init__(
         self,

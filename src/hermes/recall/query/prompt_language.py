@@ -182,7 +182,7 @@ _FIELD = re.compile(r"(-?)([a-z]{2,}):(.*)", re.DOTALL)
 
 
 class Reading(NamedTuple):
-    """A parsed query."""
+    """The result of parsing a query: its query tree and its fields."""
 
     tree: Node | None
     """The condition on the text; None if the query has fields only."""

@@ -96,8 +96,8 @@ def _find_words(lower: str, beginning: str) -> Iterator[str]:
 
 
 def get_stem(term: str) -> str | None:
-    """Return the approximate stem of an English word, or None for other words. Stems are used only to compare
-    words of matches that the index has already found."""
+    """Return the approximate stem of an English word, or None for any other word. Stems are used only to compare the
+    question with messages that the index has already found."""
     if not term.isascii() or not term.isalpha():
         return None
     for ending in ENDINGS:

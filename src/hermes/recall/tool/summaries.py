@@ -48,8 +48,8 @@ class Summary(NamedTuple):
 
 
 def format_transcript(window: Window) -> str:
-    """Return the messages as lines of JSON, so that text inside one message cannot imitate another
-    message."""
+    """Return part of a session as text for the summariser. Each message is one line of JSON, so that text inside one
+    message cannot imitate another message."""
     lines = ["(earlier messages left out)"] if window.more_before else []
     for message in window.messages:
         line: dict[str, object] = {"author": to_one_line(message.role), "at": clock.format_iso(message.at)}
