@@ -175,8 +175,8 @@ def _resolve_candidates(
 
 
 def list_spoken(context: CommandContext, session_id: str) -> list[Row]:
-    """Return the messages of people and of the agent in the context of a session. Tool calls and other messages without
-    text are left out."""
+    """Return the messages of people and of the agent in the context of a session. Messages without text, such as bare
+    tool calls, are left out."""
     return [
         row
         for row in context.store.get_context(session_id)

@@ -46,8 +46,8 @@ HINT = 'try "0 9 * * 1-5", "@daily", "every 2h", "weekdays at 9" or "tomorrow at
 
 
 def parse_phrase(text: str, zone: tzinfo, now: float) -> Schedule:
-    """Return the schedule that a person typed, in the form that is written to job files. Raise `BadSchedule` if it is
-    not understood, or if its only time is in the past."""
+    """Return the schedule that a person typed. Its `text` is the form that is written to job files. Raise `BadSchedule`
+    if the phrase is not understood, or if its only time is in the past or too far in the future."""
     phrase = " ".join(text.lower().replace(",", " , ").split()) if "*" not in text else " ".join(text.split())
     if not phrase:
         raise BadSchedule(f"the schedule is empty; {HINT}")
