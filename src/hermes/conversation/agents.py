@@ -62,7 +62,8 @@ class AgentScope(NamedTuple):
 
 
 class PreparedAgent(NamedTuple):
-    """An agent, and the object that compresses its context on request. The latter is None if compression is off."""
+    """An agent, and the object that compresses the agent's context on request. `compressor` is None if compression is
+    off."""
 
     agent: Agent
     compressor: ManualCompressor | None
@@ -73,8 +74,8 @@ class AgentProvider(Protocol):
         """Return the components of the agents of a scope. May read files."""
 
     async def prepare_agent(self, scope: AgentScope, store: AnyStore, record: LiveRecord) -> PreparedAgent:
-        """Build an agent. Raises `HermesError` if the model cannot be used; another call can succeed
-        later."""
+        """Build the agent for the session of `record`. Raises `HermesError` if the model cannot be used. A later call
+        can succeed."""
 
     async def close(self) -> None: ...
 
@@ -153,7 +154,7 @@ class StandardAgentProvider:
             return self._model
 
     async def _open_only_model(self, name: str) -> Model:
-        """Return a model without fallbacks. Each model is opened once and then reused."""
+        """Return the model with the given name, without fallbacks. Each model is opened once and then reused."""
         async with self._making:
             if name not in self._only_models:
                 self._only_models[name] = await asyncio.to_thread(self._standard.make_only_model, name)
@@ -205,8 +206,8 @@ class StandardAgentProvider:
 
 
 def move_person_folder(owner: str, new_owner: str) -> None:
-    """Move the folder with the memory and the skills of an owner to another owner. Do nothing if the new owner
-    already has a folder."""
+    """Give the folder with the memory and the skills of one owner to another owner. Do nothing if the new owner already
+    has such a folder."""
     old, new = _person_folder(owner), _person_folder(new_owner)
     if old.is_dir() and not new.exists():
         old.rename(new)

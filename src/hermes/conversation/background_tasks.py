@@ -18,7 +18,8 @@ class BackgroundTasks:
         return bool(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, object], ending: LiveRecord | None = None) -> None:
-        """Start a task. If the task ends a session, `ending` is the record of that session."""
+        """Start a background task that runs the coroutine `work`. If it ends a session, `ending` is the record of that
+        session."""
         task = asyncio.create_task(work)
         self._tasks[task] = ending
         task.add_done_callback(lambda task: self._tasks.pop(task, None))
@@ -27,8 +28,8 @@ class BackgroundTasks:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def end_session_now(self, session_id: str) -> None:
-        """Make the background task that ends a session finish now, because the session is about to be entered again.
-        The task skips its optional work, such as saving memory."""
+        """Wait for the background task that ends the session `session_id`, because the session is about to be entered
+        again. The task skips its optional work, such as saving facts to memory."""
         tasks = [
             task
             for task, ending in self._tasks.items()
@@ -39,7 +40,7 @@ class BackgroundTasks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def cancel(self, grace: float) -> None:
-        """Wait up to `grace` seconds for the tasks, then cancel those that are not done."""
+        """Wait up to `grace` seconds for all background tasks, then cancel those that are not done."""
         if self._tasks and grace:
             await asyncio.wait(self._tasks, timeout=grace)
         for task in self._tasks:

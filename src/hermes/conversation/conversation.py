@@ -112,7 +112,8 @@ class Conversation(SessionMoves[StoreT]):
             await call_store_early(limit.check, self.store, self.scope.owner)
 
     async def _schedule_begin(self, content: Any) -> None:
-        """Call `_begin_work` together with the store call that stores `content`, or now if nothing will be stored."""
+        """Arrange that `_begin_work` is called together with the store call that stores the message `content`. If no
+        message will be stored, because `content` is None or the conversation is incognito, call it now."""
         if content is not None and isinstance(self.record, StoredRecord):
             self.record.prepare_next(self._begin_work)
         else:
@@ -158,9 +159,11 @@ class Conversation(SessionMoves[StoreT]):
         return None
 
     def _choose_detail(self, event: Event) -> Event:
-        """Return the event with or without the error message of the model provider.
-        The message can contain keys, account names and addresses. Therefore only the owner of the machine gets it,
-        where nobody else can read it.
+        """Return an event about an error, with or without the error message of the model provider. Return other events
+        unchanged.
+
+        The message can contain keys, account names and addresses. Therefore only the owner of the machine gets it, in a
+        place where nobody else can read it.
         """
         match event:
             case Note(_, hint, detail) if detail and self.scope.machine:
@@ -175,9 +178,8 @@ class Conversation(SessionMoves[StoreT]):
         return problem if self.scope.machine else hide_detail(problem)
 
     def expect(self, answer: bool) -> None:
-        """Announce that a turn will begin (`answer` is True), or cancel the announcement (`answer` is False).
-        `stop` can stop an announced turn before it begins.
-        """
+        """Announce that a turn will begin (`answer` is True), or withdraw the announcement (`answer` is False). After
+        an announcement, `stop` stops the turn even before it begins."""
         self._expected, self._stop_at_once = answer, False
 
     def stop(self) -> bool:
@@ -205,7 +207,8 @@ class Conversation(SessionMoves[StoreT]):
     # ---------------------------------------------------------------- other work
 
     async def compress(self, focus: str | None = None) -> AsyncGenerator[Event, None]:
-        """Compress the context now and yield the events. `focus` says what the summary should keep."""
+        """Compress the context now and yield the events of the compression. `focus` says what the summary should
+        keep."""
         try:
             await self._check_limit()
         except LimitReached as problem:

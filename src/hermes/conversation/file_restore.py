@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Refusal(StrEnum):
-    """The reasons for which a file is not restored."""
+    """The reason why a file cannot be restored."""
 
     CHANGED_SINCE = "changed since"
     CHANGED_BETWEEN = "changed by someone else between the edits"
@@ -28,7 +28,7 @@ class Refusal(StrEnum):
 
 
 class FileChange(NamedTuple):
-    """A file that can be restored."""
+    """The planned change of one file: its content from before the edits is written back."""
 
     path: Path
     is_deletion: bool
@@ -55,7 +55,7 @@ class RestorePlan(NamedTuple):
 
 
 class RestoredFiles(NamedTuple):
-    """The result of a restore, by file."""
+    """What happened to each file of a restore plan."""
 
     restored: Sequence[Path] = ()
     deleted: Sequence[Path] = ()
@@ -72,17 +72,18 @@ class FileRestorer:
         self._folder = locate_folder(store)
 
     def plan_undo(self, since: float) -> RestorePlan:
-        """Plan to restore the files that tools edited at the time `since` or later."""
+        """Return the plan to restore the files that tools edited in this conversation at the time `since` or later."""
         edits = self._journal.list_edits(self._folder, self._list_conversations())
         return self._plan([edit for edit in edits if edit.undoes is None and edit.at >= since])
 
     def plan_redo(self, message_ids: Collection[int]) -> RestorePlan:
-        """Plan to repeat the edits that were reverted when these messages were undone."""
+        """Return the plan to repeat the file edits that were reverted when the messages `message_ids` were undone."""
         edits = self._journal.list_edits(self._folder, self._list_conversations())
         return self._plan([edit for edit in edits if edit.undoes in message_ids])
 
     def restore(self, plan: RestorePlan, undoes: int | None = None) -> RestoredFiles:
-        """Carry out a plan. `undoes` is the id of the message that is being undone; None for a redo."""
+        """Change the files of a plan, and return what happened to each. `undoes` is the id of the message that is being
+        undone; None for a redo."""
         restored, deleted, refused = list[Path](), list[Path](), list(plan.refused)
         for change in plan.changes:
             problem = self._restore_file(change, undoes)
@@ -93,12 +94,12 @@ class FileRestorer:
         return RestoredFiles(restored, deleted, refused=refused)
 
     def forget(self, plan: RestorePlan) -> None:
-        """Remove the edits of a plan from the journal."""
+        """Remove the edits on which a plan is based from the journal of edits."""
         self._journal.remove(self._folder, plan.edits)
 
     def _list_conversations(self) -> list[str]:
-        """Return the conversation and the conversations of its subagents. The edits of a subagent belong to
-        the turn that started it."""
+        """Return the ids of this conversation and of the conversations of its subagents. A subagent's edits belong to
+        the turn that started the subagent."""
         found = [find_conversation_root(self._store, self._session_id)]
         for conversation in found:
             found += [child.root_id or child.id for child in list_child_sessions(self._store, conversation)]
@@ -115,8 +116,8 @@ class FileRestorer:
         return RestorePlan(changes, refused, edits)
 
     def _plan_file(self, edits: Sequence[Edit]) -> FileChange | Refusal | None:
-        """Plan the restoration of a file. `edits` are the edits of this file, oldest first. Return None if the file
-        already has its content from before the edits."""
+        """Return the planned change of one file, or the reason why it cannot be restored. `edits` are the edits of this
+        file, oldest first. Return None if the file already has its content from before the edits."""
         first, current = edits[0], read_state(edits[0].path)
         if current.digest == first.before:
             return None

@@ -82,10 +82,11 @@ class LiveSession(Generic[StoreT]):
     def _make_record(
         self, session_id: str | None = None, cwd: Path | None = None, previous_id: str | None = None
     ) -> LiveRecord:
-        """Return the record of the session `session_id`, or of a new session if it is None.
+        """Return an object that reads and writes the session `session_id`. If `session_id` is None, it creates a new
+        session with its first message.
 
-        If an existing session is deleted later, its record continues in a new session with the working
-        directory `cwd`.
+        If the session is deleted later, the object continues in a new session with the working directory `cwd`.
+        `previous_id` is the session that the person left for a new one.
         """
         if self.surface.incognito and session_id is None:
             return IncognitoRecord()
@@ -117,7 +118,7 @@ class LiveSession(Generic[StoreT]):
         self._begin_record()
 
     def _begin_record(self) -> None:
-        """Reset the state that belongs to a record, such as the queued title."""
+        """Reset the state that belongs to the current session, such as a title that waits to be stored."""
         self._open = self._is_elsewhere = False
         self.queued_title, self.started_at = None, clock.now()
 
@@ -141,11 +142,11 @@ class LiveSession(Generic[StoreT]):
     async def enter_and_call(
         self, find: Callable[[], str | None], call: Callable[[str, int], T]
     ) -> tuple[str, T] | None:
-        """Enter the session whose id `find` returns, and then run `call` with this id and the epoch of the lease.
-        Return the id and the result of `call`.
+        """Take the lease of the session whose id `find` returns, and then run `call` with this id and the epoch of the
+        lease. Work in that session from now on. Return the id and the result of `call`.
 
-        All of this is one store call. If `find` returns None, or if this conversation holds the lease of another
-        session, return None and change nothing. The caller must then use `enter`.
+        All of this is one store call. If `find` returns None, or if this conversation already holds the lease of
+        another session, return None and change nothing. The caller must then use `enter`.
         """
         record, surface = self.record, self.surface.name
 
@@ -180,13 +181,14 @@ class LiveSession(Generic[StoreT]):
         return session_id, result
 
     def _find_record(self, session_id: str) -> LiveRecord:
-        """Return a record of a stored session: the current record if it belongs to the session, otherwise a new one."""
+        """Return the record for the stored session `session_id`: the current record if it belongs to this session,
+        otherwise a new record."""
         is_current = self.exists and self.session_id == session_id
         return self.record if is_current else self._make_record(session_id)
 
     async def _hold_session(self, session_id: str) -> LiveRecord:
-        """Return a record that holds the lease of a session. The current record is reused if its lease covers
-        the session's conversation."""
+        """Return a record that holds the lease of the session `session_id`. If the lease of the current record is for
+        the same conversation, this is the current record."""
         record = self.record
         if record.lease is not None:
             if record.session_id == session_id:
@@ -213,8 +215,8 @@ class LiveSession(Generic[StoreT]):
         self._set_record(record)
 
     def observe(self, session_id: str | None) -> None:
-        """Select a session without taking its lease. `session_id` is None if there is no session. Used for commands
-        that only read. Do nothing if a session was entered."""
+        """Make `session_id` the current session without taking its lease, for commands that only read. None means that
+        no session exists yet. Do nothing if this object has entered a session with `enter`."""
         if not self._is_entered and session_id != (self.session_id if self.exists else None):
             self._set_record(self._make_record(session_id))
 
@@ -230,7 +232,7 @@ class LiveSession(Generic[StoreT]):
             await self._left.pop().close()
 
     async def leave(self) -> None:
-        """Release all leases. The next `enter` takes the lease again."""
+        """Release all leases. `enter` takes a lease again later."""
         self._left.append(self.record)
         self._is_entered = False
         if isinstance(self.record, StoredRecord) and self.exists:
@@ -249,7 +251,8 @@ class LiveSession(Generic[StoreT]):
         await self.record.hold()
 
     def forget(self) -> None:
-        """Note that another process has taken over the session. This process then does not end the session."""
+        """Note that this process must not end the session, because another process has taken it over or will continue
+        in it."""
         self._open = False
 
     # ---------------------------------------------------------------- the title
@@ -275,7 +278,7 @@ class LiveSession(Generic[StoreT]):
     # ---------------------------------------------------------------- messages and rewinds
 
     async def load_rows(self) -> list[Row]:
-        """Return the messages of the context, without metadata rows of other programs."""
+        """Return the messages of the live context, without rows in which other programs store metadata."""
         return [row for row in await self.record.context() if row.get("role") != "session_meta"]
 
     async def list_prompts(self, limit: int) -> list[Row]:

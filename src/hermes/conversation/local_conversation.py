@@ -26,7 +26,7 @@ def open_local_conversation(
     cwd: Path | None = None,
     incognito: bool = False,
 ) -> Conversation[SessionDB]:
-    """Return a new conversation of the person at this machine. `wish` is the model that the person asked for."""
+    """Return a new conversation of the person at this machine. `wish` says which model the person asked for."""
     models = ModelSelector(parts, wish, incognito=incognito)
     scope = AgentScope("", source, True, can_ask=can_ask, cwd=cwd or Path.cwd())
     surface = Surface(incognito=incognito, end_reason="cli_close", keeps_partial=True)

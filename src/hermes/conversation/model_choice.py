@@ -57,7 +57,7 @@ class ModelSelector:
 
     @property
     def model(self) -> Model | None:
-        """The model; None until it is loaded."""
+        """The loaded model; None if it is not loaded yet or could not be loaded."""
         loading = self._loading
         if loading is None or not loading.done() or loading.cancelled() or loading.exception() is not None:
             return None
@@ -73,13 +73,13 @@ class ModelSelector:
             raise
 
     def take_notice(self) -> str | None:
-        """Return a message about the model for the person; None if there is none. Each message is returned
-        once."""
+        """Return a message that tells the person which model is used and why. None if there is nothing to tell. Each
+        message is returned once."""
         notice, self._notice = self._notice, None
         return notice
 
     async def check(self, name: str) -> ModelCheck:
-        """Ask the endpoint whether it has a model of this name."""
+        """Ask the endpoint whether it has a model with this name, and return the result."""
         from hermes.agent.models.endpoints import find_similar, is_listed
 
         if self._parts.list_models is None:

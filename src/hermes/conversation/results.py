@@ -1,4 +1,4 @@
-"""Values of a conversation: the usage of its model calls and the result of a rewind."""
+"""Data types of a conversation: the usage of its model calls and the result of a rewind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def add_usage(before: Counted, event: Counted) -> Counted:
 
 
 def _add_optional(left: Any, right: Any) -> Any:
-    """Return the sum of two counts. None counts as 0; the sum is None if both are None."""
+    """Return the sum of two counts that may be None, which means unknown. One None counts as 0. If both are None, the
+    sum is None."""
     if left is None and right is None:
         return None
     return (left or 0) + (right or 0)

@@ -33,8 +33,8 @@ class SessionAgent(LiveSession[StoreT]):
         surface: Surface,
         models: ModelSelector | None = None,
     ) -> None:
-        """Create the session. With `models`, each conversation chooses its model. In that case the conversation owns
-        `agents`, and `close` closes them."""
+        """Create the conversation. If `models` is given, the person can choose the model of this conversation. In that
+        case the conversation owns `agents`, and `close` closes them."""
         self._agents = agents
         self._prepared: PreparedAgent | None = None
         self._prepared_for, self._generation = scope, 0
@@ -84,9 +84,9 @@ class SessionAgent(LiveSession[StoreT]):
         return model
 
     async def _fall_back(self) -> str | None:
-        """Replace a model that is no longer available by the default model.
+        """Replace the model of the conversation by the default model, because it is no longer available.
 
-        Return a message for the person; None if there is no other model.
+        Return a message for the person. None if there is no other model.
         """
         notice = None if self.models is None else await self.models.fall_back()
         if notice is not None:
@@ -98,7 +98,7 @@ class SessionAgent(LiveSession[StoreT]):
         return await asyncio.to_thread(lambda: "" if (read := self.parts.memory) is None else read())
 
     async def list_skills(self) -> Sequence[tuple[str, str]]:
-        """Return the name and the description of each skill."""
+        """Return the name and the description of each skill of the agent."""
         return await asyncio.to_thread(lambda: () if (read := self.parts.skills) is None else read())
 
     def make_file_restorer(self) -> FileRestorer | None:
@@ -172,5 +172,5 @@ class SessionAgent(LiveSession[StoreT]):
         return bool(self._background)
 
     async def settle(self) -> None:
-        """Wait for background work."""
+        """Wait until the background work of this conversation has ended, such as the generation of a title."""
         await self._background.wait()

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 class SessionMoves(SessionAgent[StoreT]):
     async def begin(self, title: str | None = None) -> None:
-        """Leave the session for a new one. The agent first saves facts from the old session to memory.
-        At a terminal, the agent saves them in the background, and the new session is stored with its first message.
+        """Leave the current session for a new one. The agent first saves facts from the old session to memory.
+
+        At a terminal, the agent saves them in the background, and the new session is stored together with its first
+        message.
         """
         if self.surface.route is not None or self.surface.is_per_request:
             await self.save()
@@ -68,8 +70,9 @@ class SessionMoves(SessionAgent[StoreT]):
         return child
 
     async def undo_start(self) -> list[str] | None:
-        """Return to the session that the person left for a new start, if no messages were written since. Return notes
-        for the person.
+        """Return to the session that the person left by starting a new one, if no message was written in the new one.
+        Return notes for the person.
+
         Return None if there is no new start to undo. Raise `LeaseHeld` if another process works in the previous
         session.
         """
@@ -144,8 +147,8 @@ class SessionMoves(SessionAgent[StoreT]):
         await self._move(session_id, switch)
 
     async def _move(self, session_id: str, change: Callable[[], str]) -> None:
-        """Take the lease of a session, run `change` on the store, and work in the session whose id `change`
-        returns.
+        """Take the lease of the session `session_id`, run `change`, which changes the store, and work in the session
+        whose id `change` returns.
 
         If another process holds the lease, or if `change` fails, nothing changes.
         """
@@ -162,8 +165,9 @@ class SessionMoves(SessionAgent[StoreT]):
         await self._follow(live)
 
     async def _hold(self, record: LiveRecord, take_over: bool) -> str | None:
-        """Take the lease of a record. Return None if this succeeds. If the store cannot be written, return a message
-        for the person, because the session can still be read."""
+        """Take the lease of the session of `record` and return None. If the store cannot be written, return a message
+        for the person instead of raising an error, because the session can still be read. With `take_over`, take the
+        lease away from another process."""
         try:
             await record.hold(take_over=take_over)
         except errors.LeaseHeld:
@@ -218,8 +222,8 @@ class SessionMoves(SessionAgent[StoreT]):
     # ---------------------------------------------------------------- the end of a session
 
     async def leave_trashed(self) -> str | None:
-        """If the session was deleted or trashed, begin a new one and return the id of the old one. Otherwise
-        return None."""
+        """If the current session was deleted or moved to the trash, begin a new one and return the id of the old one.
+        Otherwise return None."""
         record, old = self.record, self.session_id
         if not record.exists or await call_store(self.store.get_session, old) is not None:
             return None
@@ -228,14 +232,14 @@ class SessionMoves(SessionAgent[StoreT]):
         return old
 
     def _reopen(self) -> None:
-        """Reopen the session if it was ended, for example when another process left it."""
+        """Reopen the current session if it was ended, for example when another process left it."""
         with suppress(errors.StoreError):  # storing the message reports the same error
             session: Row | None = self.store.get_session(self.session_id) if self.exists else None
             if session is not None and session["ended_at"] is not None:
                 self.store.reopen_session(self.session_id)
 
     def _end_later(self, reason: str, *, save: bool = False) -> None:
-        """End the session and release its lease, in the background. With `save`, the agent saves facts to
+        """End the current session and release its lease, in the background. With `save`, the agent saves facts to
         memory first."""
         saving = self._prepared if save and self._open else None
         ending = self._end(self.record, reason if self._open else None, saving)

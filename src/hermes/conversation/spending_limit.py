@@ -21,4 +21,4 @@ class LimitReached(HermesError):
 
 class SpendingLimit(Protocol):
     def check(self, store: AnyStore, owner: str) -> None:
-        """Raise `LimitReached` if the owner has used up the limit. Reads the store."""
+        """Raise `LimitReached` if the person `owner` has used up the spending limit. Reads the store."""

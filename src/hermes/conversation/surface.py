@@ -19,7 +19,7 @@ class ChatRoute(NamedTuple):
 
 
 class Surface(NamedTuple):
-    """The surface of a conversation and its properties."""
+    """The properties of the surface on which a conversation takes place."""
 
     name: str = "terminal"
     """The name of the surface. It is shown to a person who tries to open the conversation elsewhere while it

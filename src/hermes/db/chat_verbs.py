@@ -86,19 +86,20 @@ class ChatVerbs:
         return self._handoffs.request(session_id, platform)
 
     def claim_handoff(self, session_id: str) -> bool:
-        """Claim a pending handoff. If several callers try, exactly one of them gets True."""
+        """Claim the pending handoff of a session and return whether this succeeded. If several callers try, exactly one
+        of them gets True."""
         return self._handoffs.claim(session_id)
 
     def complete_handoff(self, session_id: str) -> None:
-        """Mark a claimed handoff as done."""
+        """Mark the claimed handoff of a session as done."""
         self._handoffs.complete(session_id)
 
     def fail_handoff(self, session_id: str, error: str) -> None:
-        """Mark a handoff as failed, with the reason."""
+        """Mark the handoff of a session as failed, with the reason."""
         self._handoffs.fail(session_id, error)
 
     def get_handoff_state(self, session_id: str) -> Row | None:
-        """Return `state`, `platform` and `error` of a handoff, or None if the session is unknown."""
+        """Return `state`, `platform` and `error` of the handoff of a session, or None if the session is unknown."""
         return self._handoffs.get_state(session_id)
 
     def list_pending_handoffs(self) -> list[Row]:
@@ -128,11 +129,11 @@ class ChatVerbs:
         self._topics.disable_telegram_topic_mode(chat_id=chat_id, clear_bindings=clear_bindings)
 
     def is_telegram_topic_mode_enabled(self, *, chat_id: str, user_id: str) -> bool:
-        """Return whether the chat of this person uses topics."""
+        """Return whether this person's private Telegram chat uses topics."""
         return self._topics.is_telegram_topic_mode_enabled(chat_id=chat_id, user_id=user_id)
 
     def get_telegram_topic_binding(self, *, chat_id: str, thread_id: str) -> Row | None:
-        """Return the row that binds a topic to a session. Return None if the topic is not bound."""
+        """Return the row that binds a Telegram topic to a session. Return None if the topic is not bound."""
         return self._topics.get_telegram_topic_binding(chat_id=chat_id, thread_id=thread_id)
 
     def bind_telegram_topic(
@@ -145,8 +146,8 @@ class ChatVerbs:
         session_id: str,
         managed_mode: str = "auto",
     ) -> None:
-        """Bind a session to a topic, in place of the session bound before. A session can be bound to one
-        topic only."""
+        """Bind a session to a Telegram topic, in place of the session that was bound to the topic before. A session can
+        be bound to one topic only."""
         self._topics.bind_telegram_topic(
             chat_id=chat_id,
             thread_id=thread_id,
@@ -157,13 +158,13 @@ class ChatVerbs:
         )
 
     def is_telegram_session_linked_to_topic(self, *, session_id: str) -> bool:
-        """Return whether a session is bound to a topic."""
+        """Return whether a session is bound to a Telegram topic."""
         return self._topics.is_telegram_session_linked_to_topic(session_id=session_id)
 
     def list_unlinked_telegram_sessions_for_user(
         self, *, chat_id: str, user_id: str, limit: int = 10
     ) -> list[Row]:
-        """Return conversations of a person that are bound to no topic, most recent activity first."""
+        """Return conversations of a person that are bound to no Telegram topic, most recent activity first."""
         return self._topics.list_unlinked_telegram_sessions_for_user(
             chat_id=chat_id, user_id=user_id, limit=limit
         )

@@ -156,8 +156,8 @@ class ConversationVerbs(Handle):
         return Selector(self._read_access()).list_sessions(selection, subagents)
 
     def outlines(self, session_ids: Iterable[str], *, whole: bool = False) -> list[Outline]:
-        """Return these sessions without their messages. With `whole`, return all sessions of their
-        conversations."""
+        """Return an outline of each of these sessions: the session without its messages. With `whole`, return outlines
+        of all sessions of their conversations."""
         from hermes.store.sessions.selection import Selector
 
         return Selector(self._read_access()).list_outlines(session_ids, whole)
@@ -303,7 +303,7 @@ class ConversationVerbs(Handle):
         return search.search(query, request, exclude_session=exclude_session, include_hidden=include_hidden)
 
     def _make_child(self, **fields: Any) -> Child:
-        """Return the values for a new child session."""
+        """Return the column values of a new child session."""
         from hermes.store.sessions.families import Child
 
         return Child.of(**fields)

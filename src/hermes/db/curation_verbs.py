@@ -226,8 +226,8 @@ class CurationVerbs(Handle):
         return UsageRecords(self._read_access()).sum_of_owner(owner, since)
 
     def usage_by_model(self, since: float | None = None, until: float | None = None) -> UsageTotals:
-        """Return the usage and cost of all conversations by model, from `since` (included) to `until` (not
-        included)."""
+        """Return the usage and cost of the model calls in all conversations, by model. Only calls from the time `since`
+        (included) to the time `until` (not included) count."""
         from hermes.store.reports.usage import UsageRecords
 
         return UsageRecords(self._read_access()).sum_by_model(since, until)
@@ -235,8 +235,8 @@ class CurationVerbs(Handle):
     def activity(
         self, since: float, sources: Sequence[str] | None = None
     ) -> AbstractContextManager[Activity]:
-        """Open a snapshot of the activity in sessions that started at `since` or later: `with
-        db.activity(...) as it`."""
+        """Open a snapshot of the activity in the sessions that started at the time `since` or later, for a report. It
+        is a context manager: `with db.activity(...) as activity`."""
         from hermes.store.reports.activity import Activities
 
         return Activities(self._read_access()).open_since(since, sources)

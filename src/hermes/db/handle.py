@@ -1,7 +1,7 @@
-"""Base class of the handles: access for reading and access for writing.
+"""Base class of the handles. It declares how a handle reads and writes the store.
 
-`SessionDB` reads and writes the whole store, `ScopedStore` the part that one person can see. Both inherit the
-methods that apply to both, with the same arguments and results.
+`SessionDB` reads and writes the whole store, `ScopedStore` the part that one person can see. Both inherit the verbs
+that they share, with the same arguments and results.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class Handle(ABC):
 
     @abstractmethod
     def _read_access(self) -> Access:
-        """Return the access for reading."""
+        """Return the interface through which this handle reads the store."""
 
     @abstractmethod
     def _write_access(self, *session_ids: str) -> Access:
-        """Return the access for changing the sessions `session_ids`."""
+        """Return the interface through which this handle changes the sessions `session_ids`."""
 
     @abstractmethod
     def _get_append(self, session_id: str) -> Callable[[NewMessage], int]:
-        """Return the function that stores a message in this session."""
+        """Return the function that stores a new message in the session `session_id` and returns its id."""
 
     @staticmethod
     def _ignore_unknown(verb: Callable[[], T], otherwise: T) -> T:
-        """Call `verb`. Return `otherwise` if the session does not exist."""
+        """Call `verb` and return its result. If it raises `UnknownSession`, return `otherwise`."""
         try:
             return verb()
         except errors.UnknownSession:

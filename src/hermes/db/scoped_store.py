@@ -54,7 +54,7 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
         return Messages(self._scope.owning(session_id)).append
 
     def _make_child(self, **fields: Any) -> Child:
-        """Return the values for a new child session. The caller cannot choose its id, because refusing an id
+        """Return the column values of a new child session. The caller cannot choose its id, because refusing an id
         would reveal that it exists."""
         if "session_id" in fields:
             raise errors.make_error(errors.InvalidArgument, "session_id cannot be set in a scoped store")

@@ -365,8 +365,8 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         return Maintenance(self._engine)
 
     def scrub(self, secret: str, *, dry_run: bool = False) -> ScrubReceipt:
-        """Remove a secret from every place in the home. If a scrub was interrupted, another call completes
-        it. With `dry_run`, only count the occurrences."""
+        """Remove a secret from the store, its copies and the files beside it, such as transcripts and the spool. If a
+        scrub was interrupted, another call completes it. With `dry_run`, only count the occurrences of the secret."""
         from hermes.store.retention.secret_scrub import Scrubber
 
         return Scrubber(self._engine).scrub(secret, dry_run=dry_run)
@@ -390,12 +390,12 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         Meta(self._engine).set(key, value)
 
     def vacuum(self) -> None:
-        """Rewrite the file and the search index to release unused disk space."""
+        """Rewrite the store's file and the search index to release unused disk space."""
         self._engine.vacuum()
 
     def optimize(self) -> Optimized:
-        """Merge the search index and release unused disk space. Intended for quiet times. Completes a purge
-        that was interrupted."""
+        """Merge the parts of the search index and release unused disk space. Intended for times when the store is
+        little used. Also completes a purge that was interrupted."""
         from hermes.store.retention.purge import Purge
 
         done = self._engine.optimize()
@@ -407,11 +407,12 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         return self._blobs.collect()
 
     def verify(self) -> Health:
-        """Search for damage, and for derived data that does not agree with the rows. Nothing is changed."""
+        """Search the store for damage, and for derived data that does not agree with the rows. Return what was found.
+        Nothing is changed."""
         return self._engine.verify()
 
     def spool_status(self) -> SpoolStatus:
-        """Return the writes that wait in the spool, and those that can never be stored."""
+        """Return the writes that wait in the spool to be stored, and the spooled writes that can never be stored."""
         from hermes.store.spool.spool import Spool
 
         return Spool(self.db_path).status()

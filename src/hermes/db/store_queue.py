@@ -92,11 +92,11 @@ class StoreQueue:
 
     @property
     def waiting(self) -> int:
-        """The number of calls that are not in a batch yet."""
+        """The number of store calls that were submitted and are not in a batch yet."""
         return self._calls.qsize()
 
     async def close(self) -> None:
-        """Run the calls that were submitted so far, then end the threads. Later calls run with
+        """Run the store calls that were submitted so far, then end the threads of the queue. Later calls run with
         `asyncio.to_thread`."""
         if _queues.get(self._loop) is self:
             del _queues[self._loop]

@@ -86,7 +86,8 @@ class FoundConversations(SearchResults):
 
 
 class InteractiveQuery(NamedTuple):
-    """A parsed query in every form that the search uses."""
+    """A parsed query, with its query tree, its question words and its filter, which different steps of the search
+    use."""
 
     reading: Reading
     tree: Node
@@ -204,8 +205,8 @@ class InteractiveSearch:
         return named
 
     def _search_hidden(self, parsed: InteractiveQuery, most: int) -> tuple[dict[str, int], bool]:
-        """Return the number of matching hidden conversations by reason, and whether some matches were not
-        examined."""
+        """Return how many hidden conversations match the query, by the reason why they are hidden. Also return whether
+        some matches were not examined."""
         named = parsed.reading.message_filter
         everything = parsed.message_filter._replace(kinds=named.kinds, archived=named.archived)
         if everything == parsed.message_filter:
@@ -256,14 +257,14 @@ def _make_query(
 
 
 def _close_groups(query: str) -> str:
-    """Return the closing parentheses that the query lacks at its end."""
+    """Return the closing parentheses that must be appended to a query so that each of its groups is closed."""
     opened = sum(map(len, OPENED.findall(query))) - sum(map(len, CLOSED.findall(query)))
     return ")" * opened
 
 
 def _extend_last_word(query: str, closing: str, parsed: InteractiveQuery) -> InteractiveQuery:
-    """Return the query with its last word as a prefix. If the last word has only one or two letters, it is
-    not used for ranking."""
+    """Return `parsed` with the last word of the query as a prefix, because the person is still typing it. A last word
+    of one or two letters is left out of the ranking. `closing` are the parentheses to append to the query."""
     *before, last = query.split()
     if parsed.is_plain and fold(last).isascii() and len(last) < SHORTEST_RANKED:
         parsed = parsed._replace(question=question_words.read_question(" ".join(before)))
@@ -278,16 +279,17 @@ def _has_only_words(tree: Node | None) -> bool:
 def _compute_scores(
     matching: Sequence[str], near: Sequence[str], ranked: dict[str, Found], titled: Container[str]
 ) -> dict[str, float]:
-    """Return the scores in the order of the results. Exact matches are listed before approximate ones. If the
-    first approximate match has a higher score than the last exact match, the difference is added to the
-    scores of all exact matches."""
+    """Return the score of each conversation, keyed by its first session. Exact matches (`matching`) are listed before
+    approximate ones (`near`). If the first approximate match has a higher score than the last exact match, the
+    difference is added to the scores of all exact matches, so that the scores fall down the list."""
     scores = {root: _compute_score(root, ranked, titled) for root in (*matching, *near)}
     lift = max(0.0, scores[near[0]] - scores[matching[-1]]) if matching and near else 0.0
     return {**scores, **{root: scores[root] + lift for root in matching}}
 
 
 def _compute_score(root: str, ranked: dict[str, Found], titled: Container[str]) -> float:
-    """Return the ranking score. A match in the title doubles the score and adds 1."""
+    """Return the score by which the conversation `root` is ranked. If its title matches the query, the score from its
+    messages is doubled and 1 is added."""
     found = ranked.get(root)
     return (found.score if found is not None else 0.0) * (2.0 if root in titled else 1.0) + (root in titled)
 
@@ -320,7 +322,8 @@ def _find_contradiction(message_filter: MessageFilter) -> str | None:
 
 
 def _explain_hidden(row: Any, message_filter: MessageFilter) -> str | None:
-    """Return the reason why a conversation is hidden, or None if it is not hidden."""
+    """Return the reason why the filter hides a conversation, such as `archived` or its kind. None if it is not hidden.
+    `row` has the source, the kind and the archive flag of the conversation."""
     if row is None:
         return None
     source, kind, archived, *_times = row
@@ -330,8 +333,8 @@ def _explain_hidden(row: Any, message_filter: MessageFilter) -> str | None:
 
 
 def _make_title_row(reader: Reader, root: str) -> dict[str, Any] | None:
-    """Return a row for a conversation that matches only by its title. The row shows its first user
-    message."""
+    """Return the result row of a conversation whose title matches the query but none of whose messages does. The row
+    shows the first message of the person."""
     row = reader.row(ROW, root)
     if row is None:
         return None

@@ -60,8 +60,8 @@ class MessageSearch:
         return results
 
     def find_nearest(self, query: str, request: SearchRequest) -> tuple[list[Hit], Node | None]:
-        """Return the messages most similar to a question, best first, and a query tree of the words to mark
-        in them. The tree is None if the question has no such words."""
+        """Return the hits most similar to a question, best first, and a query tree of the words to mark in their
+        snippets. The tree is None if the question has no words to mark."""
         from hermes.recall.ranking.question_words import read_question
         from hermes.recall.ranking.ranked_search import RankedSearch
 
@@ -81,8 +81,8 @@ class MessageSearch:
 
 
 def _is_unmatched(engine: Access, tree: Node, request: SearchRequest) -> bool:
-    """Return whether the query matches nothing at all. An empty page can also mean that there are no matches
-    after the offset."""
+    """Return whether no message at all matches the query. Called when a page of results is empty, which can also mean
+    that all matches are before the page."""
     return not request.offset or not engine.search(tree, SearchRequest(request.message_filter, 1)).hits
 
 
@@ -102,10 +102,10 @@ def make_result(tree: Node, hit: Hit) -> dict[str, Any]:
 
 
 def _extract_match_text(hit: Hit, tree: Node) -> str:
-    """Return the text of a hit from which the snippet is made.
+    """Return the text of a hit from which its snippet is made: the content, the tool name and the tool calls of the
+    message.
 
-    Tool calls are JSON strings inside JSON and slow to decode, so they are skipped if they cannot contain a
-    match.
+    Tool calls are stored as JSON inside JSON and are slow to decode. They are left out if they cannot contain a match.
     """
     content = read_text(hit.content, hit.role)
     if not may_match(content, tree):  # the match may be in the reasoning before the answer
@@ -133,7 +133,7 @@ def _make_context(hit: Hit) -> list[dict[str, Any]]:
 
 
 def _shorten_content(content: Any, role: str) -> str:
-    """Return the beginning of a message's text, without the addresses of its attachments."""
+    """Return the beginning of a message's text. The addresses of attachments are left out."""
     text = read_text(content, role, detail="words")[:CONTEXT_LENGTH]
     return text or (SHOWN_STRUCTURE if isinstance(content, list | dict) else "")
 

@@ -1,7 +1,7 @@
-"""The API server: an OpenAI-compatible HTTP interface to the agent. See docs/api-server.md.
+"""The platform `api-server` of the gateway: starts the HTTP server of the API and its routes. See docs/api-server.md.
 
-A client waits for its answer in the response. Therefore the server runs turns itself and does not use the gateway's
-mailboxes. A client without an open request cannot receive messages.
+A client waits for its answer in the response. Therefore the API server runs turns itself and uses neither the inbox nor
+the outbox of the gateway. The gateway cannot send a message to a client that has no open request.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class ApiServer:
         return None
 
     async def close(self) -> None:
-        """Stop the worker threads. `run` closes the connections when it ends."""
+        """Stop the worker threads of the API server. `run` closes the connections of the clients when it ends."""
         if self._handler is not None:
             self._handler.close_workers()
 
@@ -190,8 +190,8 @@ def make_application(handler: RequestHandler, origins: Sequence[str]) -> Starlet
 
 
 class _Endpoint:
-    """The ASGI application of one route. A request counts against the limits of its key until the whole answer is
-    sent, even if the answer is streamed."""
+    """The ASGI application of one route of the API. A request counts against the limits of its API key until the whole
+    answer is sent, even if the answer is streamed."""
 
     def __init__(self, handler: RequestHandler, route: str, work: Work, origins: Sequence[str]) -> None:
         self._handler, self._route, self._work, self._origins = handler, route, work, origins

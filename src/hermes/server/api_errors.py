@@ -40,7 +40,8 @@ MESSAGES = {
 
 
 class Refused(Exception):
-    """A refused request, with the HTTP status, the message and the error code."""
+    """The error for an API request that is refused. It has the HTTP status, the message and the error code of the
+    response."""
 
     def __init__(
         self,
@@ -70,17 +71,20 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 
 
 def refuse_with_status(status: int, headers: Mapping[str, str] | None = None) -> Refused:
-    """Return the error for a request that the HTTP server or the framework refused with this status."""
+    """Return the API error for a request that the HTTP server or the web framework refused with the HTTP status
+    `status`."""
     return Refused(status, MESSAGES.get(status, HTTPStatus(status).phrase), headers=headers)
 
 
 def format_error_body(status: int) -> bytes:
-    """Return the body of an error response. Used for connections from which no request could be read."""
+    """Return the body of an error response with the HTTP status `status`. Used for connections from which no request
+    could be read."""
     return json.dumps(refuse_with_status(status).body).encode()
 
 
 def session_not_found() -> Refused:
-    """Return the 404 error. It is the same for a missing session and for a session of another person."""
+    """Return the 404 error for a session id. It is the same whether the session does not exist or belongs to another
+    person."""
     return Refused(404, "there is no such session", code="session_not_found")
 
 

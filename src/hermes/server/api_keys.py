@@ -1,6 +1,6 @@
 """API keys. Each key identifies one person.
 
-Keys never appear in a log or a session.
+The API server never writes a key to a log or to a session.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Person(NamedTuple):
 
     @property
     def only_model(self) -> str | None:
-        """The only model that may answer the request. None if the models of the key are not restricted."""
+        """The only model that may answer this person's request. None if the API key may use every model."""
         return self.model or next(iter(self.limits.models), None)
 
     def __repr__(self) -> str:
@@ -51,14 +51,16 @@ class Person(NamedTuple):
         return Source(PLATFORM, "", user_id=self.name, user_name=self.name)
 
     def make_mark(self, purpose: str, text: bytes) -> str:
-        """Return a keyed hash (HMAC) of the text. It cannot be computed without the key."""
+        """Return a keyed hash (HMAC) of `text` for a purpose, such as `request`. It cannot be computed without this
+        person's API key."""
         return hmac.new(self.secret, purpose.encode() + b"\0" + text, sha256).hexdigest()[:32]
 
 
 class Keys:
     def __init__(self, single: str | None, named: Mapping[str, Any], file: KeyFile) -> None:
-        """Read the keys. `single` is the key of one unnamed person; `named` maps the names of people to their
-        keys; `file` holds the keys made by `hermes gateway keys`."""
+        """Collect the API keys. `single` is the key of one unnamed person. `named` maps the names of people to their
+        keys. `file` holds the keys made by `hermes gateway keys`. Raise `Misconfigured` if there is no key, or if a key
+        is too short or used twice."""
         self._file = file
         if not single and not named and not file.has_active():
             raise Misconfigured(
@@ -82,7 +84,8 @@ class Keys:
         return f"Keys of {len(self._people)}"
 
     def is_revoked(self, person: Person) -> bool:
-        """Return whether the key of the person was revoked. Used to stop a request that is being answered."""
+        """Return whether the API key of `person` was revoked in the meantime. Used to stop a request that is being
+        answered."""
         return self._file.is_revoked(person.name)
 
     def find_person(self, authorization: str) -> Person | None:
@@ -114,7 +117,8 @@ class Keys:
 
 
 def get_fingerprint(authorization: str) -> str:
-    """Return the fingerprint of the key in an `Authorization` header, for the log. See `FINGERPRINT`."""
+    """Return the fingerprint of the API key in an `Authorization` header: the beginning of the key's hash,
+    `FINGERPRINT` characters long. The log shows it instead of the key."""
     _, _, key = authorization.partition(" ")
     return sha256(key.strip().encode("latin-1", "replace")).hexdigest()[:FINGERPRINT]
 
@@ -132,7 +136,7 @@ def _refuse_key(message: str, code: str) -> Refused:
 
 
 def _expand_key(name: str, key: object) -> str:
-    """Return a key from the settings, with environment variables expanded."""
+    """Return `key`, the API key of the person `name` in config.yaml, with its environment variables expanded."""
     try:
         return str(expand_variables(f"platforms.{PLATFORM}.keys.{name}", key, "config.yaml") or "")
     except BadConfig as problem:

@@ -1,6 +1,7 @@
-"""`/api/sessions/{id}/commands`: the shared slash commands, for programs.
-These are the commands of the terminal and of chats, but the reply is sent as data. A command that changes nothing
-runs without the lock of the conversation. Every other command holds the lock while it runs.
+"""`/api/sessions/{id}/commands`: the slash commands that all surfaces share, for programs.
+
+They are the commands of the terminal and of chat platforms, but the reply is sent as data. A command that changes
+nothing runs without the lock of the conversation. Every other command holds the lock while it runs.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ def _refuse(text: str) -> Refused:
 
 
 async def _show(handler: RequestHandler, person: Person, session_id: str, call: CommandRequest) -> Response:
-    """Run a command that changes nothing, without the lock of the conversation."""
+    """Run a slash command that changes nothing, without locking the conversation. Return the response with its
+    reply."""
     conversation = await handler.conversations.view(person, session_id)
     async with handler.reserve_thread(person):
         reply = await _run(handler, person, conversation, call)
@@ -170,8 +172,8 @@ async def _run(
 
 
 async def _read_events(events: AsyncIterator[Event]) -> list[Event]:
-    """Run the compression and return its `Note` and `Moved` events. Raise an API error if the compression
-    fails."""
+    """Run a compression by reading its events. Return its `Note` and `Moved` events. Raise an API error if the
+    compression fails."""
     outcome: list[Event] = []
     async for event in events:
         if isinstance(event, Failed):
@@ -198,8 +200,8 @@ async def _ask_again(
 
 
 class ApiSurface:
-    """The surface of the shared commands in the API. A program cannot be asked questions, so confirmations are
-    assumed."""
+    """The surface on which the slash commands of API requests run. A program cannot be asked questions, so every
+    confirmation counts as given."""
 
     waiting, edits_files = 0, False
 
@@ -267,9 +269,10 @@ def encode_event(event: Event) -> dict[str, Any]:
 
 
 def encode_reply(value: Any) -> Any:
-    """Convert a reply to JSON values.
+    """Return the reply of a slash command as JSON values.
 
-    A named tuple becomes an object with its field names. The server's private columns are removed from rows.
+    A named tuple becomes an object with its field names. The private columns of the server are removed from session
+    rows.
     """
     match value:
         case tuple() if hasattr(value, "_asdict"):
@@ -306,7 +309,7 @@ class _ApiReplyContext(NamedTuple):
 
 
 async def _format_text(person: Person, conversation: Conversation[ScopedStore], reply: replies.Reply) -> str:
-    """Return the reply as Markdown, in the same format as in chats."""
+    """Return the reply of a slash command as Markdown, in the format that it has on chat platforms."""
     limit, owner = conversation.scope.limit, conversation.scope.owner
     context = _ApiReplyContext(
         person.source,

@@ -58,7 +58,7 @@ async def stream_completion(
 
 
 async def make_completion(handler: RequestHandler, request: Request, turn: Turn) -> dict[str, Any]:
-    """Wait until the turn ends and return the completion object."""
+    """Wait until the turn ends and return the completion object, which is the body of the response."""
     answer = await handler.answer(request, turn)
     message = {"role": "assistant", "content": answer.whole_text, "refusal": None}
     if answer.reasoning:
@@ -73,7 +73,8 @@ async def make_completion(handler: RequestHandler, request: Request, turn: Turn)
 
 
 def format_notes(answer: Answer) -> dict[str, Any]:
-    """Return the field with the notes of an answer, or an empty dictionary if there are no notes."""
+    """Return a dictionary with the response field for the notes of an answer. It is empty if the answer has no
+    notes."""
     notes = [_format_note(note) for note in answer.notes]
     return {"hermes": {"notes": list(dict.fromkeys(notes))}} if notes else {}
 

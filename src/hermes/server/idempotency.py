@@ -35,8 +35,8 @@ class _KnownRequest(NamedTuple):
 
 
 class RepeatedRequests:
-    """The answers of the last minutes, in memory. Errors are not stored, so a request that failed runs again
-    when it is repeated."""
+    """The answers of the last minutes by `Idempotency-Key`, in memory. Errors are not stored, so a request that failed
+    runs again when it is repeated."""
 
     def __init__(self) -> None:
         self._known: dict[str, OrderedDict[str, _KnownRequest]] = {}
@@ -44,10 +44,11 @@ class RepeatedRequests:
     async def answer_once(
         self, person: str, key: str | None, details: object, work: Callable[[], Coroutine[Any, Any, Response]]
     ) -> Response:
-        """Run `work`, or return the answer of an earlier request with the same `key`.
+        """Run `work` and return its answer. If an earlier request had the same `Idempotency-Key`, `key`, return the
+        answer of that request and do not run `work`.
 
-        Raise a 400 error if the key was used before with different `details`. If `key` is None, run `work`
-        and do not store the answer.
+        Raise a 400 error if the key was used before with different `details`, the content of the request. If `key` is
+        None, run `work` and do not store the answer.
         """
         if key is None:
             return await work()
@@ -71,7 +72,7 @@ class RepeatedRequests:
 
 
 def check_key(key: str | None) -> None:
-    """Raise a 400 error if the client sent an invalid key."""
+    """Raise a 400 error if the `Idempotency-Key` that the client sent is invalid."""
     if key is not None and not 0 < len(key) <= LONGEST_KEY:
         raise bad_request(f"{HEADER} must have 1 to {LONGEST_KEY} characters", HEADER)
 

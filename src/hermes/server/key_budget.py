@@ -19,7 +19,8 @@ from hermes.server.api_keys import Person
 
 
 def check_budget(person: Person, store: ScopedStore, zone: str | None) -> None:
-    """Raise a 429 error if the key of the person has used up its budget. `zone` is the time zone. Reads the store."""
+    """Raise a 429 error if the API key of the person has used up its budget. The day and the month of the budget begin
+    at midnight in the time zone `zone`. Reads the store."""
     limits, now = person.limits, clock.now()
     place = load_zone(zone)
     budgets = (

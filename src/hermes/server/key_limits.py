@@ -24,7 +24,7 @@ _DEFAULTS = ApiServerOptions()
 
 
 class Limits(NamedTuple):
-    """The limits of requests. Each field is set by the option of the same name."""
+    """The limits for requests to the API server. Each field is set by the option of the same name."""
 
     requests_per_minute: int = _DEFAULTS.requests_per_minute
     concurrent_requests: int = _DEFAULTS.concurrent_requests
@@ -46,8 +46,8 @@ class Admission:
 
     @contextmanager
     def admit(self, key: str, own: KeyLimits = NO_LIMITS) -> Iterator[None]:
-        """Count a request of `key` until the context is left. Raise a 429 error if the key exceeds a limit.
-        `own` are the limits of this key alone."""
+        """Count a request against the limits of the API key `key` until the context manager is left. Raise a 429 error
+        if the key exceeds a limit. `own` are the limits that were set for this key alone."""
         at_once = own.concurrent_requests or self._limits.concurrent_requests
         if self._open[key] >= at_once:
             raise _refuse_too_many(f"this key has {at_once} requests open; wait for one", 1)
@@ -68,7 +68,7 @@ class Admission:
 def check_query(query: str, limits: Limits, param: str = "q") -> None:
     """Raise a 400 error if a search query is too long or has too many terms.
 
-    `a-b-c` counts as three terms. A run of Chinese characters counts as several terms.
+    `a-b-c` counts as three terms. Several Chinese characters without a space between them count as several terms.
     """
     if len(query) > LONGEST_QUERY:
         raise bad_request(f"{param} is longer than {LONGEST_QUERY:,} characters", param, "query_too_long")

@@ -27,7 +27,7 @@ class ChatMessage(NamedTuple):
 
 
 class RequestMessages(NamedTuple):
-    """The messages of a request."""
+    """The messages of a request: the instructions, the history and the new message."""
 
     instructions: str | None
     """The system and developer messages, or None if there are none."""
@@ -39,8 +39,8 @@ class RequestMessages(NamedTuple):
 def read_messages(
     messages: object, param: str, most: int, instructions: str | None = None
 ) -> RequestMessages:
-    """Read and check the messages of a request to the completions or the responses API. At most `most`
-    messages are allowed."""
+    """Check the messages in the body of a request to the completions or the responses API, and return them. `param` is
+    the name of their field in the body. Raise an API error if they are invalid or more than `most`."""
     if not isinstance(messages, list) or not messages:
         raise bad_request(f"{param} must be a list of messages that is not empty", param)
     if len(messages) > most:
@@ -63,7 +63,8 @@ def read_messages(
 
 
 def join_answers(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """Join consecutive assistant messages into one message, as the client received them. Empty ones are left out."""
+    """Join consecutive assistant messages into one message, because the client received them as one answer. Messages
+    without text are left out."""
     joined: list[ChatMessage] = []
     answer: list[Any] = []
     for message in messages:
@@ -78,14 +79,15 @@ def join_answers(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
 
 
 def _join_texts(answer: list[Any]) -> list[ChatMessage]:
-    """Join all texts of an answer with one call. Appending them one by one would take quadratic time."""
+    """Return the texts of an answer joined to one text. They are joined in one call, because appending them one by one
+    would take quadratic time."""
     if not answer:
         return []
     return [ChatMessage("assistant", answer[0] if len(answer) == 1 else BETWEEN.join(map(str, answer)))]
 
 
 def convert_rows(rows: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, ...]:
-    """Convert stored rows to messages as the client sent and received them."""
+    """Return the messages in stored rows in the form in which the client sent and received them."""
     return join_answers(
         ChatMessage(row["role"], strip_reasoning(row["content"], row["role"]))
         for row in rows
@@ -94,7 +96,7 @@ def convert_rows(rows: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, ...]:
 
 
 def encode_canonically(messages: Sequence[ChatMessage]) -> bytes:
-    """Encode messages so that equal messages give equal bytes."""
+    """Return messages as bytes, such that equal messages give equal bytes."""
     return json.dumps([(message.role, message.content) for message in messages], sort_keys=True).encode()
 
 
@@ -115,7 +117,7 @@ def _read_message(message: object, where: str) -> ChatMessage:
 
 
 def _read_content(content: object, where: str, *, images: bool) -> Any:
-    """Return the content as plain text, or as a list of parts if it has pictures."""
+    """Return the content of a message in a request: a plain text, or a list of parts if it has pictures."""
     if content is None:
         return None
     if isinstance(content, str):

@@ -110,7 +110,7 @@ class Pictures:
     async def _request(
         self, client: httpx2.AsyncClient, targets: Sequence[Target], stack: AsyncExitStack
     ) -> httpx2.Response:
-        """Send the request to the first target that accepts a connection."""
+        """Send the HTTP request for a picture to the first network address that accepts a connection."""
         headers = {"Accept": "image/*", "Accept-Encoding": "identity"}
         for number, target in enumerate(targets):
             try:

@@ -112,8 +112,8 @@ class RequestHandler:
         return person
 
     def _slow_down(self, refused: Refused, authorization: str, address: str) -> Refused:
-        """Record a failed authentication. Return the error to send: `refused`, or a 429 error if the address must
-        wait."""
+        """Record a failed authentication from the network address `address`. Return the error to send to the client:
+        `refused`, or a 429 error if the address had too many failures and must wait."""
         problem = PROBLEMS.get(refused.code or "", "unknown")
         told = f"{problem}, fingerprint {get_fingerprint(authorization)}" if authorization else "missing"
         wait = current_guard().auth_failures.add(PLATFORM, address, "key", told)
@@ -141,8 +141,8 @@ class RequestHandler:
             )
 
     def check_model(self, person: Person, body: Mapping[str, Any]) -> Person:
-        """Return the person with the model that the request names. Raise an error if there is no such model,
-        or if the key may not use it."""
+        """Return `person` with the model that the request body names. Raise an error if there is no such model, or if
+        the person's API key may not use it."""
         model, allowed = body.get("model"), person.limits.models
         if model is None or model == self.model:
             return person
@@ -163,7 +163,7 @@ class RequestHandler:
         )
 
     async def check_budget(self, person: Person) -> None:
-        """Raise a 429 error if the key has used up its budget."""
+        """Raise a 429 error if the API key of the person has used up its budget."""
         if has_budget(person.limits):
             zone = self.context.settings.reset.timezone
             await self.run_in_thread(person, check_budget, person, self.get_store(person), zone)
@@ -171,16 +171,17 @@ class RequestHandler:
     async def run_in_thread(
         self, person: Person, work: Callable[P, T], *args: P.args, **options: P.kwargs
     ) -> T:
-        """Run `work` in a worker thread. The number of threads per key is limited."""
+        """Run `work` in a worker thread and return its result. The number of threads per API key is limited."""
         return await self._workers.run(person.name, work, *args, **options)
 
     def reserve_thread(self, person: Person) -> AbstractAsyncContextManager[None]:
-        """Return a context that counts as one worker thread of the person's key. Used for work that runs in
-        other threads."""
+        """Return a context manager that occupies one of the worker threads that the person's API key may use. Used for
+        work that runs in threads of other pools."""
         return self._workers.reserve(person.name)
 
     async def read_body(self, request: Request, person: Person, parse: Callable[[dict[str, Any]], T]) -> T:
-        """Read the body of a request and parse it in a worker thread."""
+        """Read the body of a request, which must be a JSON object. Call `parse` with the object, in a worker thread,
+        and return its result."""
         # `request.body()` would keep the bytes in memory until the answer is sent.
         sent = b"".join([chunk async for chunk in request.stream()])
         return await self.run_in_thread(person, lambda: parse(_parse_body(sent)))
@@ -188,7 +189,7 @@ class RequestHandler:
     async def inline_pictures(
         self, request: Request, person: Person, messages: RequestMessages
     ) -> RequestMessages:
-        """Return the messages with data URLs in place of picture URLs."""
+        """Return the messages of a request with the pictures themselves, as data URLs, in place of URLs of pictures."""
         return await self._pictures.inline(person.name, messages, request.scope[HOLD])
 
     @staticmethod
@@ -210,8 +211,8 @@ class RequestHandler:
     async def identify_request(
         self, request: Request, person: Person, messages: RequestMessages, *details: object
     ) -> RequestMark:
-        """Return the mark of a request. If the client repeats the request, its mark is the same. `details` are the
-        parts of the request besides the messages that must be the same, too."""
+        """Return the mark of a request. If the client repeats the request, its mark is the same. `details` are further
+        values of the request, besides the messages, that a repetition must have in common with it."""
         key = request.headers.get(HEADER)
         check_key(key)
 
@@ -271,7 +272,7 @@ class RequestHandler:
             del self._in_progress[mark]
 
     def _check_turns(self) -> None:
-        """Raise a 503 error if the maximum number of turns is running."""
+        """Raise a 503 error if the API server already runs the maximum number of turns."""
         most = self.limits.concurrent_turns
         if self._beginning + sum(not turn.ended.is_set() for turn in self._turns) >= most:
             raise Refused(
@@ -282,7 +283,8 @@ class RequestHandler:
             )
 
     def confirm_sent(self, turn: Turn) -> None:
-        """Mark the request as finished. Call this just before the last part of the response is sent."""
+        """Mark the request of the turn as finished, unless the client has to send it again. Call this just before the
+        last part of the response is sent."""
         if turn.is_final:
             self.conversations.finish(turn.locked)
             task = asyncio.create_task(self.conversations.write_finished(turn.locked))
@@ -290,7 +292,7 @@ class RequestHandler:
             task.add_done_callback(self._writing.discard)
 
     def respond(self, turn: Turn, body: Mapping[str, Any]) -> Response:
-        """Return the response with a whole answer."""
+        """Return the response that contains the whole answer of a turn, `body`, and mark the request as finished."""
         response = JSONResponse(body, headers=make_session_headers(turn))
         self.confirm_sent(turn)
         return response
@@ -310,7 +312,7 @@ class RequestHandler:
 
     @contextmanager
     def keep_open(self) -> Iterator[None]:
-        """Mark a command as running while the context is open, so that shutdown waits for it."""
+        """Note that a slash command is running while the context manager is open, so that the shutdown waits for it."""
         end = asyncio.Event()
         self._commands.add(end)
         try:
@@ -320,7 +322,8 @@ class RequestHandler:
             end.set()
 
     async def answer(self, request: Request, turn: Turn) -> Answer:
-        """Wait until the turn ends and return the answer. Raise the turn's error if it failed."""
+        """Wait until the turn ends and return its answer. If the turn failed, raise its error. If the client
+        disconnects first, stop the turn."""
         await _wait_while_connected(request, turn, turn.ended.wait())
         if turn.failure is not None:
             raise _add_session(turn.failure, turn)
@@ -332,14 +335,16 @@ class RequestHandler:
         turn: Turn,
         render: Callable[[AsyncIterator[Piece | None]], AsyncIterator[bytes]],
     ) -> Response:
-        """Return a streaming response. `render` formats the pieces of the answer."""
+        """Return a response that streams the answer of a turn. `render` turns the pieces of the answer into the bytes
+        to send."""
         await _wait_while_connected(request, turn, turn.wait_until_begun(FIRST_WORD_S))
         if turn.ended.is_set() and turn.failure is not None and not turn.answer.whole_text:
             raise _add_session(turn.failure, turn)
         return _Stream(turn, render(turn.iterate_pieces(SILENCE_S)))
 
     async def close(self, seconds: float) -> None:
-        """Refuse new turns and commands. Give the running ones `seconds` to end, then stop the turns."""
+        """Refuse new turns and commands from now on. Wait up to `seconds` for those that are running, then stop the
+        turns."""
         self._closing = True
         running = [end.wait() for end in (*(turn.ended for turn in self._turns), *self._commands)]
         if running:
@@ -408,13 +413,14 @@ def make_session_headers(turn: Turn) -> dict[str, str]:
 
 
 def _add_session(failure: Refused, turn: Turn) -> Refused:
-    """Add the header with the session id to an error, so that the client can retry in the same session."""
+    """Add the header with the session id of the turn to an API error, so that the client can retry in the same session.
+    Return the error."""
     failure.headers |= make_session_headers(turn)
     return failure
 
 
 def format_event(body: Mapping[str, Any], name: str | None = None) -> bytes:
-    """Encode a server-sent event."""
+    """Return `body` as a server-sent event in JSON. `name` is the event's type, if it has one."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(body)}\n\n".encode()
 
@@ -424,9 +430,9 @@ def _refuse_ending() -> Refused:
 
 
 async def _wait_while_connected(request: Request, turn: Turn, waiting: Coroutine[Any, Any, object]) -> None:
-    """Wait for `waiting`. If the client disconnects first, stop the turn and raise `ClientGone`.
+    """Wait until the coroutine `waiting` ends. If the client disconnects first, stop the turn and raise `ClientGone`.
 
-    A stopped turn stores its result so far.
+    A stopped turn stores the part of the answer that it has.
     """
     something, leaving = asyncio.create_task(waiting), asyncio.create_task(_wait_for_disconnect(request))
     try:

@@ -107,8 +107,8 @@ def encode_id(person: Person, session_id: str, message_id: int | None) -> str:
 
 
 def decode_id(person: Person, response_id: object) -> tuple[str, int]:
-    """Return the session id and the message id in a response id. Raise a 404 error if the response id is
-    invalid or was signed with another key."""
+    """Return the session id and the message id that a response id contains. Raise a 404 error if the response id is
+    invalid or was signed with another API key."""
     text = (
         response_id.removeprefix(PREFIX)
         if isinstance(response_id, str) and response_id.startswith(PREFIX)
@@ -211,8 +211,8 @@ def _make_completed(turn: Turn, answer: Answer, about: Mapping[str, Any]) -> dic
 
 
 def describe_incomplete(reason: str | None) -> dict[str, Any]:
-    """Return the field `incomplete_details` for an answer that was cut by the token limit or by a content
-    filter. For any other `reason`, return an empty dictionary."""
+    """Return a dictionary with the response field `incomplete_details`, if the token limit or a content filter cut the
+    answer off. `reason` is the finish reason of the answer. For any other reason, the dictionary is empty."""
     cause = {LENGTH: "max_output_tokens", FILTERED: "content_filter"}.get(normalize_reason(reason) or "")
     return {"incomplete_details": {"reason": cause}} if cause else {}
 

@@ -54,7 +54,8 @@ async def list_sessions(handler: RequestHandler, request: Request, person: Perso
 
 
 async def search_sessions(handler: RequestHandler, request: Request, person: Person) -> Response:
-    """Search the sessions. Return one message for each matching session: its best match."""
+    """Search the sessions of the person who sent the request. Return one message for each matching session: its best
+    match."""
     limit = _read_number(request, "limit", 20, MOST)
     query = request.query_params.get("q", "")
     check_query(query, handler.limits)
@@ -110,7 +111,8 @@ async def export_session(handler: RequestHandler, request: Request, person: Pers
 
 
 async def get_latest_descendant(handler: RequestHandler, request: Request, person: Person) -> Response:
-    """Return the last session of the conversation. After a compression, this is not the requested session."""
+    """Return the last session of the conversation of the requested session. The two differ if the conversation was
+    compressed."""
     store, session = await find_session(handler, request, person)
     live = await handler.run_in_thread(person, store.get_compression_tip, session["id"])
     body = {"requested_session_id": session["id"], "session_id": live, "changed": live != session["id"]}
@@ -118,15 +120,15 @@ async def get_latest_descendant(handler: RequestHandler, request: Request, perso
 
 
 async def delete_session(handler: RequestHandler, request: Request, person: Person) -> Response:
-    """Move the conversation to the trash."""
+    """Move the conversation of the requested session to the trash."""
     _, session = await find_session(handler, request, person)
     await handler.conversations.trash(person, session["id"])
     return JSONResponse({"ok": True})
 
 
 class _ExportChunks:
-    """The chunks of an export. Each is created in a worker thread after the client has read the previous
-    chunk."""
+    """The chunks of an exported conversation. Each is created in a worker thread after the client has read the previous
+    one."""
 
     def __init__(
         self,
@@ -142,7 +144,8 @@ class _ExportChunks:
         self._first = b""
 
     async def read_first(self) -> None:
-        """Read the first chunk before the response starts, so that an error can still set the HTTP status."""
+        """Create the first chunk of the export before the response starts, so that an error can still set the HTTP
+        status."""
         self._first = await self._make_chunk()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -203,7 +206,8 @@ def _format_session(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def format_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored row for a client, without binary values and private columns."""
+    """Return a row of the store as JSON values for a client, without binary values and without the private columns of
+    the server."""
     return {
         name: value
         for name, value in row.items()
@@ -222,7 +226,7 @@ def _read_number(request: Request, name: str, default: int, most: int | None = N
 
 
 def _make_prefixes(query: str) -> str:
-    """Turn every word that is not in quotes into a prefix search."""
+    """Return the search query with every word that is not in quotes turned into a prefix search."""
     if query.count('"') % 2:
         query = query.replace('"', " ")
     terms = _TERMS.findall(query)

@@ -35,7 +35,7 @@ STOPPED_BY_COMMAND = "the answer was stopped by /stop; the text so far is stored
 
 
 class Piece(NamedTuple):
-    """A piece of text for the client."""
+    """A piece of the answer or of the model's reasoning, for the client."""
 
     text: str
     is_reasoning: bool = False
@@ -50,8 +50,8 @@ class Turn:
         slots: Slots,
         is_revoked: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Start the turn in a task. `slots` limits the concurrent turns of the whole gateway. The turn is stopped if
-        `is_revoked` returns True, which means that the key was revoked."""
+        """Start the turn of the request of `locked` in a task. `slots` limits the concurrent turns of the whole
+        gateway. `is_revoked` returns whether the API key of the request was revoked. If it was, the turn is stopped."""
         self._slots = slots
         self.locked, self.answer, self._is_revoked = locked, Answer(), is_revoked
         self.answer.prompt_id = locked.repeated_message_id
@@ -69,12 +69,12 @@ class Turn:
         self.task = asyncio.create_task(self._work(), name=f"api turn in {locked.conversation_id}")
 
     def stop(self) -> None:
-        """Ask the turn to stop. The text so far is stored."""
+        """Ask the turn to stop. The part of the answer that exists is stored."""
         self._stopping = True
         self.locked.conversation.stop()
 
     async def iterate_pieces(self, every: float) -> AsyncIterator[Piece | None]:
-        """Yield the pieces of the answer, and None after every `every` seconds without a piece."""
+        """Yield the pieces of the answer. Yield None whenever no piece has arrived for `every` seconds."""
         while True:
             try:
                 async with asyncio.timeout(every):
@@ -87,7 +87,8 @@ class Turn:
             yield piece
 
     async def wait_until_begun(self, seconds: float) -> None:
-        """Wait for the first event. Then wait up to `seconds` for the first text or the end of the turn."""
+        """Wait for the first event of the turn. Then wait up to `seconds` for the first text of the answer or the end
+        of the turn."""
         await self._first_event.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -140,7 +141,7 @@ class Turn:
 
     @property
     def is_final(self) -> bool:
-        """Whether the request is finished, so that the client need not send it again."""
+        """Whether the request of this turn is finished, so that the client need not send it again."""
         return self.failure is None or self.failure.message == STOPPED_BY_COMMAND
 
     def _describe_stop(self) -> Refused:

@@ -1,7 +1,7 @@
-"""Worker threads for the store and for CPU work of the API, shared fairly between keys.
+"""Worker threads for the store calls and the CPU work of API requests, shared fairly between API keys.
 
-Slow work must not run in the event loop. Each key may use at most `PER_KEY` threads, and waiting jobs are started in
-round-robin order over the keys. Therefore a key with many requests delays only itself.
+Slow work must not run in the event loop. Each key may use at most `PER_KEY` threads at once. Calls that wait for a
+thread are started in round-robin order over the keys. Therefore a key with many requests delays only itself.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Workers:
 
     @asynccontextmanager
     async def reserve(self, key: str) -> AsyncIterator[None]:
-        """Count as one thread of `key` while the context is open. Used for work that runs in threads of other pools.
-        That work must not call `run`."""
+        """Occupy one of the threads that the API key `key` may use, until the context manager is left. Used for work
+        that runs in threads of other pools. That work must not call `run`."""
         await self._get_thread(key)
         try:
             yield

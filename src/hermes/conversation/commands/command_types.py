@@ -34,7 +34,8 @@ class TypedCommand(NamedTuple):
 
 
 def split_command(text: str) -> TypedCommand | None:
-    """Return the command name in a line and the text after it. Return None if the line is a message to the agent."""
+    """Return the name of the slash command in a typed line, and the text after the name. Return None if the line is a
+    message to the agent."""
     typed = _COMMAND.fullmatch(text)
     return None if typed is None else TypedCommand(typed["name"], (typed["words"] or "").strip())
 
@@ -64,22 +65,23 @@ class CommandSurface(Protocol):
 
     @property
     def waiting(self) -> int:
-        """The number of messages that wait for an answer."""
+        """The number of messages from the person that were received and are not answered yet."""
 
     async def confirm(self, question: str) -> bool:
         """Ask the person to confirm an action. A chat platform does not ask and returns True."""
 
     async def choose(self, question: str, options: Sequence[Option]) -> str | None:
-        """Return the id of the chosen option, or None if the person cancels. A chat platform cannot ask and
-        returns None."""
+        """Ask the person to choose one of several options. Return the id of the chosen option, or None if the person
+        cancels. A chat platform cannot ask and returns None."""
 
     @property
     def edits_files(self) -> bool:
-        """Whether this surface can change the person's files, so that edits can be undone together with the
-        messages."""
+        """Whether this surface can change files of the person. If so, an undo of messages can also revert the file
+        edits that were made in their turns."""
 
     async def confirm_restore(self, plan: RestorePlan, *, is_redo: bool) -> bool:
-        """Show the files of a plan, and ask whether to change them. Called only if `edits_files` is True."""
+        """Show the person the files that a restore plan would change, and return whether the person agrees. Called only
+        if `edits_files` is True."""
 
     @property
     def subagents(self) -> Subagents | None:
@@ -92,7 +94,7 @@ class Visibility(Protocol):
 
     @property
     def has_audience(self) -> bool:
-        """Whether other people can read the reply."""
+        """Whether people other than the one who typed the command can read its reply."""
 
     @property
     def can_show_memory(self) -> bool:
@@ -122,7 +124,8 @@ class AllVisible:
 
 
 class CommandContext(NamedTuple):
-    """The input of a command besides its words."""
+    """The values that a slash command receives besides the text after its name, such as the conversation, the surface
+    and the access rules."""
 
     store: AnyStore
     """The store, restricted to the data that the person may see."""
@@ -171,7 +174,7 @@ class Command(NamedTuple, Generic[ContextT, AnswerT]):
         return self.name, *self.aliases
 
     def reject(self) -> WrongUsage:
-        """Return the reply for invalid arguments. It shows the usage."""
+        """Return the reply to a command that was typed with invalid arguments. It shows how to use the command."""
         return WrongUsage(self.usage, self.summary)
 
 

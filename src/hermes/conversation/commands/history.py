@@ -65,8 +65,8 @@ async def _take_back(
 
 
 async def _restore_files(context: CommandContext, prompt: Row) -> RestoredFiles | None:
-    """Offer to restore the files that were edited since the message `prompt`. Return None if no files were
-    edited."""
+    """Offer the person to restore the files that tools edited since `prompt`, a message of the person. Return the
+    result, or None if no files were edited."""
     restorer = context.conversation.make_file_restorer() if context.surface.edits_files else None
     if restorer is None:
         return None
@@ -79,8 +79,8 @@ async def _restore_files(context: CommandContext, prompt: Row) -> RestoredFiles 
 
 
 async def _edit_files_again(context: CommandContext) -> RestoredFiles | None:
-    """Offer to repeat the file edits of the messages that are back in the context. An undo had reverted these edits.
-    Return None if there are no such edits."""
+    """Offer the person to repeat file edits after a redo. They are the edits that the undo of the same messages had
+    reverted. Return the result, or None if there are no such edits."""
     restorer = context.conversation.make_file_restorer() if context.surface.edits_files else None
     if restorer is None:
         return None
@@ -97,7 +97,8 @@ async def _edit_files_again(context: CommandContext) -> RestoredFiles | None:
 
 
 async def _undo_start(context: CommandContext) -> Reply:
-    """Return to the conversation that the person left for a new start, if no messages were written since."""
+    """Return to the conversation that the person left by starting a new one, if no message was written in the new one.
+    Return the reply."""
     conversation = context.conversation
     try:
         notes = await conversation.undo_start()

@@ -1,4 +1,5 @@
-"""Lists the conversations that can be opened here, and finds the one that a person refers to."""
+"""Lists the conversations that a person may open in the place where a slash command was typed, and finds the one that
+the person refers to."""
 
 from __future__ import annotations
 
@@ -29,10 +30,10 @@ _PAIRS = ('""', "''", "“”", "„“", "‘’", "«»", "‹›", "``", "[]"
 def list_conversations(
     context: CommandContext, words: str = "", *, is_resume: bool = False, skipped: int = 0
 ) -> ConversationList:
-    """Return the conversations that can be opened here, newest first.
+    """Return the conversations that may be opened in the place where the command was typed, newest first.
 
     If `words` is not empty, return only conversations whose title, preview or id contains this text. `skipped` is the
-    number of newer conversations to leave out. `is_resume` is copied to the result.
+    number of newer conversations to leave out, for later pages. `is_resume` is copied to the result.
     """
     needle, rows, private, end = words.casefold(), list[Row](), 0, skipped + LISTED
     visibility = context.visibility
@@ -64,8 +65,8 @@ def _scan_conversations(context: CommandContext) -> Iterator[Row]:
 
 
 def _is_worth_listing(row: Row) -> bool:
-    """Return whether a conversation belongs in a list. It must have messages or a title, or be a branch. A new start
-    that was undone is never listed."""
+    """Return whether a conversation belongs in a list. It must have messages or a title, or be a branch. A new
+    conversation is never listed if the person has undone its start."""
     if row["end_reason"] == "reset_undone":
         return False
     return bool(row["title"]) or _has_content(row)
@@ -174,7 +175,8 @@ def _resolve_candidates(
 
 
 def list_spoken(context: CommandContext, session_id: str) -> list[Row]:
-    """Return the messages of people and the agent in the context of a session, without messages that have no text."""
+    """Return the messages of people and of the agent in the context of a session. Messages without text, such as bare
+    tool calls, are left out."""
     return [
         row
         for row in context.store.get_context(session_id)

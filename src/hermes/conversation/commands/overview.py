@@ -111,7 +111,7 @@ async def insights(context: CommandContext, words: str) -> Reply:
 
 
 def _parse_insights(words: str) -> tuple[int, str | None] | None:
-    """Return the number of days and the source; None if the words are invalid."""
+    """Return the number of days and the source that a person typed after `/insights`. None if the text is invalid."""
     options: dict[str, str] = {}
     waiting = words.replace("=", " ").split()
     while waiting:

@@ -49,20 +49,20 @@ class Refused(NamedTuple):
 
 
 class NothingSaid(NamedTuple):
-    """The command changed nothing because the conversation is empty."""
+    """The command changed nothing because the conversation has no messages."""
 
     reason: Reason
 
 
 class WrongUsage(NamedTuple):
-    """The words after the command are invalid."""
+    """The text that the person typed after the command's name is invalid."""
 
     usage: str
     summary: str
 
 
 class Cancelled(NamedTuple):
-    """The person did not confirm."""
+    """The command changed nothing because the person did not confirm it."""
 
 
 class TookBack(NamedTuple):
@@ -86,7 +86,7 @@ class WithFiles(NamedTuple):
 
 
 class StartUndone(NamedTuple):
-    """A new start was undone. The previous conversation is current again."""
+    """The start of a new conversation was undone. The conversation before it is current again."""
 
     row: Row | None
     messages: int
@@ -102,7 +102,7 @@ class Prompts(NamedTuple):
 
 
 class AskAgain(NamedTuple):
-    """The surface must now run a turn with the last question."""
+    """Tells the surface to run a turn now, which answers the person's last message again."""
 
     content: Any
     is_stored: bool
@@ -170,15 +170,15 @@ class AlreadyHere(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """Another process works in the conversation."""
+    """The command changed nothing because another process works in the conversation."""
 
     session_id: str
     lease: Lease
 
 
 class Ambiguous(NamedTuple):
-    """Several conversations match. This is the reply if the surface cannot ask which one the person means, or
-    if the person chose none."""
+    """Several conversations match the name that the person typed. This is the reply if the surface cannot ask which one
+    is meant, or if the person chose none."""
 
     rows: Sequence[Row]
 

@@ -106,7 +106,7 @@ async def resume(context: CommandContext, words: str) -> Reply:
 
 
 async def switch_to(context: CommandContext, row: Row) -> Reply:
-    """Continue in the conversation of the session `row`."""
+    """Make the conversation of the session `row` the current one, and return the reply."""
     try:
         notes = await context.conversation.switch_to(row["id"])
     except errors.LeaseHeld as conflict:

@@ -1,7 +1,7 @@
-"""The texts of replies, which are the same on every surface. A surface adds its markup.
+"""The texts of the replies to slash commands, which are the same on every surface. A surface adds its markup.
 
-A line is a sequence of parts. A plain string is text of this program. A `Code`, `Foreign`, `Name` or `Strong` must be
-marked up by the surface, and foreign text must be escaped.
+A text is a list of lines, and a line is a sequence of parts. A plain string is text of this program. A `Code`,
+`Foreign`, `Name` or `Strong` must be marked up by the surface, and foreign text must be escaped.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Name(NamedTuple):
 
 
 class Strong(NamedTuple):
-    """A heading."""
+    """Text that a surface shows as a heading."""
 
     text: str
 
@@ -89,8 +89,8 @@ def describe_reply(reply: Reply) -> list[Line]:
 
 
 def describe_unknown(name: str, names: Iterable[str], listed_by: str = "/help") -> Line:
-    """Return the reply to an unknown command. `names` are the existing commands; `listed_by` is the command
-    that lists them."""
+    """Return the line that answers an unknown command `name`. `names` are the commands that exist; `listed_by` is the
+    command that lists them."""
     known, typed = list(names), name.lower()
     similar = [candidate for candidate in known if candidate.startswith(typed)]
     meant = list[Part]()
@@ -101,7 +101,7 @@ def describe_unknown(name: str, names: Iterable[str], listed_by: str = "/help") 
 
 
 def _suggest(before: str, command: str, effect: str) -> Line:
-    """Return a hint for the end of a line: `before`, the command, and its effect."""
+    """Return the parts of a hint at the end of a line: the text `before`, a command, and what the command does."""
     return before, Code(command), f" {effect}"
 
 
@@ -109,7 +109,8 @@ def _suggest(before: str, command: str, effect: str) -> Line:
 
 
 def describe_nothing_said(reply: replies.NothingSaid, because: str = NOTHING_SAID) -> list[Line]:
-    """Return the lines of the reply. `because` is a sentence that says why there are no messages."""
+    """Return the lines for a command that changed nothing because the conversation has no messages. `because` is the
+    sentence that says so."""
     return [(f"{because} {REASONS[reply.reason]}",)]
 
 
@@ -138,8 +139,8 @@ def _describe_taken_back(reply: replies.TookBack) -> list[Line]:
 
 
 def describe_files(reply: replies.WithFiles) -> list[Line]:
-    """Return one line for each kind of result (restored, deleted, left unchanged) and one for each refused
-    file."""
+    """Return the lines about the files that an undo or redo changed: one for all restored files, one for all deleted
+    files, one for all that were left unchanged, and one for each file that could not be restored."""
     files, restored = reply.files, "Restored"
     if isinstance(reply.reply, replies.BroughtBack):
         restored = "Edited again:"
@@ -168,7 +169,8 @@ def _list_paths(paths: Iterable[Path]) -> Line:
 
 
 def describe_restore_plan(plan: RestorePlan, *, is_redo: bool) -> list[Line]:
-    """Return the lines to show above the question whether to change these files."""
+    """Return the lines that list the files of a restore plan. They are shown above the question whether to change these
+    files."""
     heading = (
         "These files were restored by the undo:" if is_redo else "These files were edited since that message:"
     )
@@ -276,7 +278,7 @@ RESUME_HINT: Line = (Code("/resume"), " with a number, an id or a title continue
 
 
 def describe_search(reply: replies.SearchHits) -> list[Line]:
-    """Return the lines above the hits, or in place of an empty list."""
+    """Return the lines to show above the hits of a search, or in place of the hits if there are none."""
     if not reply.rows:
         return [] if reply.private else [("Nothing was found.",)]
     if reply.parts:
@@ -330,15 +332,16 @@ def format_usage_line(used: UsageLine) -> str:
 
 
 def format_cost(used: UsageLine) -> str:
-    """Return the cost. `~` marks an estimate. An unknown cost is an empty string, not $0.00."""
+    """Return a cost as text. `~` before it marks an estimate. If the cost is unknown, the text is empty, not
+    `$0.00`."""
     if used.actual_cost_usd is not None:
         return format_dollars(used.actual_cost_usd)
     return f"~{format_dollars(used.estimated_cost_usd)}" if used.estimated_cost_usd else ""
 
 
 def describe_purpose(purpose: str) -> str:
-    """Return the suffix to add to a model name: empty for the purpose `main`, otherwise the purpose in
-    brackets, such as ` (auxiliary)` for titles and summaries."""
+    """Return the text to append to a model's name in a usage report. It is empty for the purpose `main`, otherwise the
+    purpose of the model calls in brackets, such as ` (auxiliary)` for titles and summaries."""
     return "" if purpose == "main" else f" ({purpose})"
 
 

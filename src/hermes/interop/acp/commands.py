@@ -73,8 +73,8 @@ def list_commands() -> list[AvailableCommand]:
 
 
 def parse_command(text: str) -> CommandCall | str | None:
-    """Parse a prompt. Return the command, or None if the prompt is a message to the agent. For a command that is not
-    offered here, return a text for the person."""
+    """Return the slash command in a prompt. Return None if the prompt is a message to the agent. If the command is not
+    available in an editor, return a text that tells the person so."""
     typed = split_command(text)
     if typed is None:
         return None
@@ -139,7 +139,7 @@ def _format_lines(lines: Iterable[Line]) -> str:
 
 
 def _join(lines: Iterable[str]) -> str:
-    """Join lines so that Markdown keeps each on its own line."""
+    """Return lines joined to one Markdown text, in which each stays on its own line."""
     return "  \n".join(lines)
 
 
@@ -158,7 +158,7 @@ def _format_part(part: Part) -> str:
 
 
 def _format_text(text: str, longest: int = LONGEST) -> str:
-    """Return a foreign text in one line, without markup."""
+    """Return a text of another author on one line, changed so that Markdown shows it as it is."""
     line = " ".join(make_printable(text, width_limit=longest).split())
     return "".join(f"\\{char}" if char in "\\`*_~[]<>#|" else char for char in line)
 
@@ -243,7 +243,7 @@ def _format_snippet(text: str) -> str:
 
 
 def _format_between(part: str) -> str:
-    """Return the text between two matches. White space at either end becomes one space."""
+    """Return the part of a snippet between two marked matches. White space at either end becomes one space."""
     ends = (" " if part[:1].isspace() else "", " " if part[-1:].isspace() else "")
     return f"{ends[0]}{_format_text(part, SNIPPET)}{ends[1]}" if part.strip() else ends[0]
 

@@ -93,7 +93,7 @@ def list_blocks(content: object) -> Iterator[TextContentBlock | ImageContentBloc
 
 
 def _mention(typed: str, name: str) -> str:
-    """Append the name of a file to the typed text, with a space between them."""
+    """Return the typed text with the name of a file appended. A space separates them."""
     return f"{typed}{'' if not typed or typed[-1].isspace() else ' '}{name}"
 
 
@@ -106,8 +106,8 @@ def _describe_link(link: ResourceContentBlock) -> str:
 
 
 def _name_file(uri: str) -> str:
-    """Return the name under which a resource appears in the text. For a file on this machine, this is its path with the
-    selected lines. Otherwise it is the address."""
+    """Return the name by which the prompt refers to an attached resource. For a file on this machine, this is its path,
+    with the numbers of the selected lines. Otherwise it is the address `uri`."""
     address = urlsplit(uri)
     if address.scheme not in ("", "file"):
         return to_one_line(uri, LONGEST_NAME)
@@ -136,8 +136,8 @@ def _make_picture(data: str, name: str) -> dict[str, Any]:
 
 
 def _read_picture(part: Any) -> ImageContentBlock | None:
-    """Return the picture in a part of a message, if the part contains the data. Return None if it contains only an
-    address."""
+    """Return the picture in a part of a stored message as a block for the editor. Return None if the part contains only
+    the address of the picture and not its data."""
     holder = part.get("image_url") if isinstance(part, dict) else None
     url = holder.get("url") if isinstance(holder, dict) else holder
     if not isinstance(url, str) or not url.startswith("data:image/"):

@@ -87,7 +87,7 @@ _log = get_logger(__name__)
 
 
 class WrongDirectory(errors.HermesError):
-    """The working directory cannot be used, or the session belongs to another one."""
+    """The editor's working directory cannot be used, or the session belongs to another directory."""
 
 
 SURFACE = "editor"
@@ -248,7 +248,8 @@ class AcpServer:
         return ResumeSessionResponse(**self._announce(session, request))
 
     async def fork_session(self, request: ForkSessionRequest) -> ForkSessionResponse:
-        """Open a branch of a session. The session itself is not changed, so it may be in use."""
+        """Create a branch of a session and open it for the editor. The original session is not changed, so another
+        process may be using it."""
         directory = _check_directory(request.cwd)
         known = self._sessions.get(request.session_id)
         if known is not None and not known.conversation.exists:
@@ -273,7 +274,7 @@ class AcpServer:
         return CloseSessionResponse()
 
     async def delete_session(self, request: DeleteSessionRequest) -> DeleteSessionResponse:
-        """Move the conversation to the trash. If the session does not exist, this is no error."""
+        """Move the conversation of the session to the trash. If the session does not exist, do nothing."""
         session = self._sessions.get(request.session_id)
         session_id = request.session_id if session is None else session.conversation.session_id
         if session is None:
@@ -342,7 +343,8 @@ class AcpServer:
         return session
 
     async def _open(self, session_id: str, cwd: str) -> EditorSession:
-        """Open a stored session under its lease. A session that is already open here stays open."""
+        """Open a stored session for the editor and take its lease. If this server has already opened the session,
+        return it as it is."""
         directory = _check_directory(cwd)
         async with self._opening:
             known = self._sessions.get(session_id)
@@ -362,7 +364,7 @@ class AcpServer:
             return self._make_session(session_id, conversation, model, row.get("source") == ACP)
 
     async def _check_closed(self, tip: str) -> None:
-        """Raise an error if the conversation is open here under another id."""
+        """Raise an error if this server has the conversation of the session `tip` open under another session id."""
         root = await asyncio.to_thread(self._store.get_conversation_root, tip)
         if root is None:
             return
@@ -372,8 +374,8 @@ class AcpServer:
                 raise SessionBusy(f"the conversation is already open here, as session {session.id}")
 
     def _find_live_session(self, session_id: str, directory: Path) -> str:
-        """Return the live session of a conversation. Raise an error if the editor may not open it. A session that began
-        on another surface can be opened only from its own workspace."""
+        """Return the id of the live session of the conversation of `session_id`. Raise an error if the editor may not
+        open it. A session that began on another surface can be opened only if `directory` is in its own workspace."""
         row = self._store.get_session(session_id)
         if row is None:
             raise errors.make_error(errors.UnknownSession, f"Session not found: {session_id:.80}")
@@ -392,8 +394,8 @@ class AcpServer:
                 await session.close()
 
     def _announce(self, session: EditorSession, request: OpenRequest) -> dict[str, Any]:
-        """Return the fields that all responses with an opened session have. Schedule the updates that follow the
-        response."""
+        """Return the fields that every response to a request that opens a session has. Schedule the updates that are
+        sent after the response."""
         servers = [make_printable(server.name, width_limit=60) for server in request.mcp_servers or ()]
         notice = NO_MCP.format(", ".join(servers)) if servers else None
         if notice is not None:

@@ -58,7 +58,7 @@ CHAT_COMPLETIONS = "chat_completions"
 
 
 class SessionBusy(errors.HermesError):
-    """The request is not possible while a prompt is running."""
+    """The editor's request is not possible while a prompt is running in the session."""
 
 
 class TurnFailed(errors.HermesError):
@@ -77,7 +77,8 @@ class EditorClient(Protocol):
     async def ask_permission(
         self, session_id: str, call: ToolCallUpdate, options: Sequence[PermissionOption]
     ) -> str | None:
-        """Return the id of the option that the person chose; None if they chose none or cannot be asked."""
+        """Ask the person for permission for a tool call. Return the id of the chosen option; None if the person chose
+        none or cannot be asked."""
 
 
 class EditorSession:
@@ -112,7 +113,8 @@ class EditorSession:
     # ---------------------------------------------------------------- prompts
 
     async def prompt(self, blocks: Sequence[Block]) -> PromptResponse:
-        """Answer a prompt, or run the slash command in it. Updates are sent while it runs."""
+        """Answer a prompt of the editor, or run the slash command in it. Session updates are sent to the editor
+        meanwhile."""
         self.check_idle()
         content = read_prompt(blocks)
         call = parse_command(content) if has_only_text(blocks) else None
@@ -130,7 +132,7 @@ class EditorSession:
             self._background.start(self._report_changes())
 
     def cancel(self) -> None:
-        """Stop the running prompt. The messages so far are stored."""
+        """Stop the running prompt. The messages that exist by then are stored."""
         if self.is_busy:
             self._cancelled.set()
             self.conversation.stop()
@@ -179,7 +181,8 @@ class EditorSession:
         return PromptResponse(stop_reason="cancelled" if is_cancelled else reason, usage=_sum_usage(answer))
 
     async def _keep_config(self) -> None:
-        """Store the directory and the endpoint of the model with a session that an editor began."""
+        """If the session began in an editor, store its working directory and the endpoint of its model in the session
+        row."""
         models = self.conversation.models
         if not self._is_own or models is None or models.model is None:
             return
@@ -234,7 +237,8 @@ class EditorSession:
         self.conversation.decide(event.number, decision)
 
     async def _ask(self, question: str, details: str) -> bool:
-        """Ask the person a question of a slash command, as a permission request."""
+        """Show the person a question that a slash command asks, in the form of a permission request. Return whether the
+        person agrees."""
         self._questions += 1
         call = ToolCallUpdate(
             tool_call_id=f"question-{self._questions}",
@@ -265,7 +269,8 @@ class EditorSession:
             await self._send(update)
 
     def announce(self, notice: str | None = None) -> None:
-        """Send the commands, the title and a notice, after the response to the request that opened the session."""
+        """Send the available slash commands, a notice and the title of the session to the editor. They are sent after
+        the response to the request that opened the session."""
         self._background.start(self._announce(notice))
 
     async def _announce(self, notice: str | None) -> None:
@@ -275,7 +280,8 @@ class EditorSession:
         await self._report_title()
 
     async def _report_changes(self) -> None:
-        """Report a changed model and a new title to the editor. The title is generated after the answer."""
+        """After a prompt, report a changed model and a new title to the editor. Wait for the title, which is generated
+        after the answer."""
         if self.find_model() != self._model:
             self._model = self.find_model()
             await self._send(self._make_option_update())
@@ -309,7 +315,8 @@ class EditorSession:
         return self._model if loaded is None else loaded.name
 
     def list_config_options(self) -> list[SessionConfigOptionSelect]:
-        """Return the mode and the model as options. Editors that support options do not use `list_modes`."""
+        """Return the approval mode and the model as options that the editor can show. Editors that support options do
+        not use `list_modes`."""
         modes = self.list_modes()
         choices = [
             SessionConfigSelectOption(value=mode.id, name=mode.name, description=mode.description)
@@ -347,12 +354,12 @@ class EditorSession:
         )
 
     async def set_mode(self, mode: str) -> None:
-        """Change the mode, and send the changed options to the editor."""
+        """Change the approval mode, and send the changed options to the editor."""
         self._choose_mode(mode)
         await self._send(self._make_option_update())
 
     async def set_option(self, option: str, value: object) -> None:
-        """Set the mode or the model."""
+        """Set the approval mode or the model of the session. `option` is `mode` or `model`."""
         known = next((known for known in self.list_config_options() if known.id == option), None)
         if known is None:
             raise UnknownOption(f"there is no option {option!r:.60}; there are: mode, model")

@@ -36,7 +36,8 @@ NEW = "New thread"
 
 
 class Cursor(NamedTuple):
-    """The last session of a page. The next page begins after it, even if newer sessions were added meanwhile."""
+    """The position of the last conversation of a page in the list. The next page begins after it, even if newer
+    conversations were added meanwhile."""
 
     active: float
     started: float
@@ -62,8 +63,8 @@ def normalise_directory(path: str | Path) -> Path:
 
 
 def list_sessions(store: SessionDB, cwd: str | None, cursor: str | None) -> ListSessionsResponse:
-    """Return a page of the sessions that have messages, newest activity first. With `cwd`, only sessions of this
-    directory are returned. Reads the store."""
+    """Return a page of the conversations that have messages, newest activity first. With `cwd`, only conversations with
+    this working directory are returned. `cursor` is the end of the previous page. Reads the store."""
     after = None if cursor is None else decode_cursor(cursor)
     directory = None if cwd is None else normalise_directory(cwd)
     found, last = list[SessionInfo](), after
@@ -82,7 +83,8 @@ def list_sessions(store: SessionDB, cwd: str | None, cursor: str | None) -> List
 
 
 def _iterate_rows(store: SessionDB, after: Cursor | None) -> Iterator[tuple[Cursor, Row]]:
-    """Yield the conversations after the cursor, each with its own cursor, newest activity first."""
+    """Yield the conversations that follow the cursor `after` in the list, newest activity first. Each comes with the
+    cursor of its own position."""
     # `until` is exclusive in the store. Conversations that were active at the time of the cursor must be included.
     until = None if after is None else math.nextafter(after.active, math.inf)
     offset = 0
@@ -115,7 +117,8 @@ def _make_cursor(store: SessionDB, row: Row) -> Cursor:
 
 
 def describe_session(row: Row, session: Row) -> SessionInfo:
-    """Describe a conversation. `row` is its row in a list, `session` the row of its live session."""
+    """Return the entry for a conversation in the editor's list. `row` is the conversation's row from
+    `list_conversations`, `session` the row of its live session."""
     return SessionInfo(
         session_id=row["root_id"],
         cwd=find_directory(session) or str(Path.home()),
@@ -125,7 +128,8 @@ def describe_session(row: Row, session: Row) -> SessionInfo:
 
 
 def make_title(title: str | None, preview: str | None, cwd: str | None) -> str:
-    """Return the title, else the beginning of the conversation, else the name of the directory."""
+    """Return the title of a conversation for the editor. If it has none, return the beginning of the conversation, and
+    if that is empty, the name of its directory."""
     name = title or preview or (Path(cwd).name if cwd else "") or NEW
     return make_printable(name, width_limit=LONGEST_TITLE)
 

@@ -87,12 +87,12 @@ class ToolCalls:
         return call
 
     def end(self, call_id: str, name: str) -> Call:
-        """Return the call and remove it from the running calls."""
+        """Return the tool call with this id and remove it from the running calls."""
         return self._running.pop(call_id, None) or Call(call_id, name, {})
 
     def find_waiting(self, call_id: str) -> Call | None:
-        """Return the call that waits for an approval. Return None if a subagent of the call waits, because the approval
-        is then about an action of the subagent."""
+        """Return the running tool call that an approval request belongs to. Return None if the call has started a
+        subagent, because the request is then about an action of the subagent."""
         call = self._running.get(call_id)
         return None if call is None or call.name == DELEGATE else call
 
@@ -120,8 +120,8 @@ class ToolCalls:
         )
 
     def describe_permission(self, call: Call | None, request: ApprovalRequest, number: int) -> ToolCallUpdate:
-        """Describe the action that needs an approval. Invisible characters are made visible, so that no part of a
-        command is hidden from the person."""
+        """Return the description of an action that needs an approval, for the editor. Invisible characters are made
+        visible, so that no part of a command is hidden from the person."""
         subject = make_visible(request.subject)
         content: list[Content] = []
         path = request.subject.removeprefix("write ")
@@ -195,7 +195,8 @@ def list_options(request: ApprovalRequest) -> list[PermissionOption]:
 
 
 def read_option(option_id: str, request: ApprovalRequest) -> Decision:
-    """Return the decision that an option stands for. An unknown option is a refusal."""
+    """Return the decision for the option that the person chose for an approval request. An unknown option is a
+    refusal."""
     if option_id == "allow":
         return ALLOW_ONCE
     chosen = next((scope for scope in request.scopes if option_id == f"always:{scope}"), None)
@@ -216,7 +217,7 @@ class EditTexts:
         """Cache of the old texts, by the uid of the edit."""
 
     def make_diff(self, call: Call) -> FileEditToolCallContent | None:
-        """Return the diff of an edit; None for other calls."""
+        """Return the diff of the file edit that a tool call made. None if the tool does not edit files."""
         path = resolve_path(call.arguments.get("path"), self._cwd) if call.name in EDITORS else None
         if path is None:
             return None
@@ -235,8 +236,9 @@ class EditTexts:
         return self._edits
 
     def _apply(self, call: Call, edit: Edit) -> tuple[str | None, str] | None:
-        """Return the old and the new text if the call made this edit, otherwise None. The digest of the new text is
-        compared with the edit. Also return None if a text is longer than `LARGEST_DIFF`."""
+        """Return the text of a file before and after `edit`, an entry of the journal of edits, if the tool call made
+        this edit. To find out, the digest of the text that the call produces is compared with the digest in the entry.
+        Return None if another call made the edit, or if a text is longer than `LARGEST_DIFF`."""
         if call.name == "write_file" and make_digest(_get_text(call, "content").encode()) != edit.after:
             return None
         before = None if edit.before == NO_FILE else self._read_before(edit)
@@ -259,7 +261,7 @@ class EditTexts:
 
 
 def _list_results(call: Call, before: str | None) -> Iterator[str]:
-    """Yield the possible results of the call on the text `before`: one for each kind of line end."""
+    """Yield the texts that the tool call may have produced from the text `before`: one for each kind of line end."""
     if call.name == "write_file":
         yield _get_text(call, "content")
         return
@@ -280,7 +282,8 @@ def _diff_arguments(call: Call, path: Path) -> FileEditToolCallContent:
 
 
 def make_partial_diff(path: str, unified: str) -> FileEditToolCallContent:
-    """Return a diff with the changed passages of a unified diff and the lines around them."""
+    """Return a diff for the editor that contains only parts of a file: the changed lines in `unified`, a unified diff,
+    and the lines around them."""
     old, new = list[str](), list[str]()
     for line in unified.splitlines()[2:]:
         if not line.startswith(("+", "@@", "[...")):

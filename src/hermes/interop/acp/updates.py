@@ -87,8 +87,8 @@ NO_RESULT = "[no result is recorded; effect unknown]"
 
 
 class TurnUpdates:
-    """Translates the events of one turn to updates. `answer` is the answer that the caller builds from the same
-    events."""
+    """Translates the events of one turn to session updates for the editor. `answer` is the answer that the caller
+    collects from the same events."""
 
     def __init__(self, conversation: Conversation[SessionDB], calls: ToolCalls, answer: Answer) -> None:
         self._conversation, self._calls = conversation, calls
@@ -97,7 +97,7 @@ class TurnUpdates:
         self._subagents: dict[int | None, SubagentProgress] = {}
 
     async def translate(self, event: Event) -> list[Update]:
-        """Return the updates for an event. Call it before the event is added to the answer."""
+        """Return the session updates for an event. Call this before the event is added to the answer."""
         if text := self._text.render(event):
             return [make_message(text, self._message_id)]
         match event:
@@ -132,7 +132,7 @@ class TurnUpdates:
         return await end_call(self._calls, texts, event.call_id, event.name, event.output, event.failed)
 
     def _describe_subagents(self, progress: SubagentProgress) -> list[Update]:
-        """Show the states of the subagents in the call that started them."""
+        """Return the update that shows the states of the subagents in the tool call that started them."""
         self._subagents[progress.number] = progress
         running = self._calls.list_running(DELEGATE)
         if not running:
@@ -146,7 +146,7 @@ class TurnUpdates:
         return [update_tool_call(running[-1].id, content=[make_text_content("\n".join(lines))])]
 
     def _count(self, event: Counted) -> list[Update]:
-        """Report how full the context is, and the cost of the session so far."""
+        """Return the update that tells the editor how full the context is, and the cost of the session so far."""
         models = self._conversation.models
         window = None if models is None or models.model is None else models.model.context_window
         prompt = event.used.prompt_tokens
@@ -184,7 +184,7 @@ def make_plan(todo_result: str) -> AgentPlanUpdate | None:
 async def end_call(
     calls: ToolCalls, texts: EditTexts, call_id: str, name: str, output: str, failed: bool
 ) -> list[Update]:
-    """Return the updates for the end of a call. A todo list is sent as a plan, not as a tool call."""
+    """Return the session updates for the end of a tool call. A todo list is sent as a plan, not as a tool call."""
     call = calls.end(call_id, name)
     if name == TODO:
         plan = None if failed else make_plan(output)
@@ -201,8 +201,8 @@ async def end_call(
 async def replay_conversation(
     store: SessionDB, session_id: str, cwd: Path, calls: ToolCalls, journal: EditJournal | None
 ) -> AsyncIterator[Update]:
-    """Yield the updates for a whole stored conversation. It includes the messages from before a compression or a
-    branch. Rewound messages are left out."""
+    """Yield the session updates that show a whole stored conversation, including the messages from before a compression
+    or a branch. Rewound messages are left out."""
     history = _History(calls, EditTexts(journal, store, session_id, cwd))
     for row in await asyncio.to_thread(_read_rows, store, session_id):
         for update in await history.describe(row):
@@ -212,7 +212,7 @@ async def replay_conversation(
 
 
 class _History:
-    """Translates stored messages, in their order."""
+    """Translates the stored messages of a conversation to session updates, in the order of the messages."""
 
     def __init__(self, calls: ToolCalls, texts: EditTexts) -> None:
         self._calls, self._texts = calls, texts
@@ -248,7 +248,8 @@ class _History:
         return await end_call(self._calls, self._texts, call_id, self._waiting.pop(call_id), output, failed)
 
     async def end(self) -> list[Update]:
-        """Return the updates for calls whose result is not stored, because the program ended while they ran."""
+        """Return the session updates for tool calls whose result is not stored, because the program ended while they
+        ran."""
         ended = list[Update]()
         for call_id, name in self._waiting.items():
             ended += await end_call(self._calls, self._texts, call_id, name, NO_RESULT, True)

@@ -1,6 +1,7 @@
-"""Starts and continues runs: checks the folder, the prompts, the model and the budget, then runs and writes the files.
+"""Starts and continues batch runs. First checks the folder, the prompts, the model and the budget. Then runs the
+prompts and writes the result files.
 
-All checks are made before the first request, so a run that is refused has cost nothing and changed nothing.
+All checks are made before the first model request, so a batch run that is refused has cost nothing and changed nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class OpenedRun(NamedTuple):
 
 
 def open_run(request: RunRequest, store: Path, factory: StandardFactory | None = None) -> OpenedRun:
-    """Check the request, create the run if it is new, and lock it. Raise `HermesError` if it is refused."""
+    """Check the request for a batch run, create the folder of the run if the run is new, and lock it. Raise
+    `HermesError` if the request is refused."""
     factory = factory or StandardFactory(is_job=True)
     folder, file = request.folder, request.file
     if folder.exists() and not folder.is_dir():
@@ -115,7 +117,8 @@ async def execute_run(
     on_wait: Callable[[str], object] = lambda _problem: None,
     on_writing: Callable[[int], object] = lambda _count: None,
 ) -> tuple[Summary, Written]:
-    """Run the prompts and write the files. `on_begin` gets the runner, to follow and stop it."""
+    """Run the prompts of a batch run and write its result files. `on_begin` is called with the runner, so that the
+    caller can follow and stop it."""
     state, agents = opened.state, opened.agents
     growing = await asyncio.to_thread(GrowingResults, state)
 

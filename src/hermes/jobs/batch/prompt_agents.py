@@ -33,7 +33,8 @@ EXPECTED_OUTPUT = 800
 
 
 def choose_model(factory: StandardFactory, wanted: str | None) -> str:
-    """Return the name of the model of a new run. Raise `ModelError` if none is chosen."""
+    """Return the name of the model for a new batch run: `wanted`, or else the default model. Raise `ModelError` if
+    there is neither."""
     from hermes.agent.models.choice import HOW
 
     name = wanted or factory.settings.model.default
@@ -43,7 +44,7 @@ def choose_model(factory: StandardFactory, wanted: str | None) -> str:
 
 
 class BatchAgents:
-    """Opens the model of a run and builds the agent of each prompt. Opening reads files."""
+    """Opens the model of a batch run and builds the agent of each prompt. Creating this object reads files."""
 
     def __init__(self, factory: StandardFactory, model: str, gate: RateGate, cwd: Path) -> None:
         self._factory, self._cwd = factory, cwd
@@ -64,18 +65,21 @@ class BatchAgents:
         return self._usual if prompt.tools is None else [self.tools[name] for name in prompt.tools]
 
     def compute_price(self, used: Used) -> float | None:
-        """Return the cost of a request; None if the price of the model is unknown."""
+        """Return the cost in dollars of a model request that used these tokens. None if the price of the model is
+        unknown."""
         return self._factory.price(self.model.name, used)[0]
 
     def estimate_cost(self, prompt: Prompt) -> float:
-        """Return the probable cost of a prompt that is answered without tools; 0 if the price is unknown."""
+        """Return the probable cost in dollars of answering a prompt without tools. 0 if the price of the model is
+        unknown."""
         tools = self.list_tools(prompt)
         size = tokens.count_text(prompt.prompt) + tokens.count_tools(map(make_schema, tools))
         size += tokens.count_text(prompt.system or self._build_prompt(tools))
         return self.compute_price(Used(size, EXPECTED_OUTPUT)) or 0.0
 
     def _build_prompt(self, tools: Sequence[Tool]) -> str:
-        """Return the system prompt for a set of tools. It is built once, so that providers can cache it."""
+        """Return the system prompt for an agent with these tools. It is built once for each set of tools and stays the
+        same, so that providers can cache it."""
         from hermes.agent.prompt.memory_files import Memory
         from hermes.agent.prompt.skill_files import Skills
         from hermes.agent.prompt.system_prompt import build_system_prompt
@@ -113,7 +117,7 @@ class BatchAgents:
 
 
 class PromptAgents:
-    """Builds the agent of one prompt. The model stays open."""
+    """Builds the agent that answers one prompt of a batch. The model is shared with the other prompts."""
 
     def __init__(self, parts: AgentComponents, model: Model, tools: Sequence[Tool], cwd: Path) -> None:
         self._parts, self._model, self._tools, self._cwd = parts, model, tools, cwd
@@ -125,4 +129,4 @@ class PromptAgents:
         return build_agent(self._parts, scope, store, record, self._model, self._tools, self._cwd)
 
     async def close(self) -> None:
-        """Do nothing: the run closes the model."""
+        """Do nothing: `BatchAgents.close` closes the model that all prompts share."""

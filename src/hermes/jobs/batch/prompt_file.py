@@ -1,6 +1,6 @@
-"""Prompt files: JSONL, CSV or plain text. The whole file is checked before anything runs.
+"""Prompt files of batches: JSONL, CSV or plain text. The whole file is checked before the first prompt runs.
 
-An error names the file and the line. A file is read line by line, so its size does not matter.
+An error names the file and the line. A file is read line by line, so it need not fit into memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BadPrompts(HermesError):
 
 
 class Prompt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One prompt, with the defaults filled in."""
+    """One prompt of a prompt file, with the default values filled in."""
 
     id: str
     prompt: str
@@ -119,7 +119,8 @@ def _read_csv(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _convert_row(cells: dict[str, str], place: str) -> dict[str, Any]:
-    """Return the fields of a prompt. Columns with other names become metadata."""
+    """Return the fields of the prompt in a row of a CSV file. Columns that are not fields of a prompt become its
+    metadata."""
     fields: dict[str, Any] = {name: cells[name] for name in ("prompt", "id", "system") if cells.get(name)}
     if tools := cells.get("tools", "").replace(",", " ").split():
         fields["tools"] = [] if tools == [NO_TOOLS] else tools

@@ -1,9 +1,10 @@
-"""The rate gate: if the provider refuses a request because there were too many, or cannot be reached, all workers wait.
+"""The rate gate of a batch run: if the provider refuses a model request because there were too many, or if it cannot be
+reached, all workers wait.
 
 The gate closes for the time that the provider asks for (`Retry-After`), or for a pause that doubles each time. Then a
-single request tests whether the provider accepts requests again. Only if it does, the others follow. A refused
-request is repeated; it does not count as a failed attempt of its prompt. If the provider answers nobody for
-`MOST_CLOSURES` closures, all requests fail.
+single request tests whether the provider accepts requests again. The others follow only if it does. A refused request
+is repeated. It does not count as a failed attempt of its prompt. If the gate closes `MOST_CLOSURES` times without an
+answer to any request in between, all requests fail.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ GIVEN_UP = "the provider does not answer"
 
 
 class Ticket(NamedTuple):
-    """The right to make one request."""
+    """The right to make one model request, which the gate gives to a worker."""
 
     closures: int
     """The number of closures before the request."""
@@ -58,7 +59,7 @@ class RateGate:
 
     @property
     def seconds_left(self) -> float:
-        """The seconds until requests are made again; 0 if the gate is open."""
+        """The seconds until the gate opens again; 0 if it is open."""
         return max(0.0, self._opens_at - monotonic())
 
     @property
@@ -68,16 +69,19 @@ class RateGate:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether a request that was refused is not repeated: the provider is given up, or the run stops."""
+        """Whether a model request that the provider refused should fail instead of being repeated. This is so if the
+        provider is given up, or if the batch run is being stopped."""
         return self.is_given_up or self._is_stopping
 
     def stop(self) -> None:
-        """Let no request wait any more. Requests that need not wait are still made."""
+        """Make all requests fail that wait for the gate now or would have to wait later. Requests that find the gate
+        open are still made."""
         self._is_stopping = True
         self._signal()
 
     async def enter(self) -> Ticket:
-        """Wait until a request may be made. Raise `ProviderBusy` if waiting is hopeless."""
+        """Wait until a model request may be made, and return a ticket for it. Raise `ProviderBusy` if the provider is
+        given up, or if the request would have to wait while the batch run is being stopped."""
         while True:
             must_wait = self._opens_at > monotonic() or (self._is_limited and self._is_testing)
             if self.is_given_up or (must_wait and self._is_stopping):
@@ -95,22 +99,25 @@ class RateGate:
                 await self._changed.wait()
 
     def succeed(self, ticket: Ticket) -> None:
-        """Report that the provider answers. An answer to a request from before the last closure proves nothing."""
+        """Report that the provider answers the request of `ticket`, which opens the gate for all requests. An answer to
+        a request that was made before the last closure is ignored."""
         if ticket.closures == self._closures:
             self.in_a_row = 0
             self._is_limited = False
             self._signal()
 
     def leave(self, ticket: Ticket) -> None:
-        """Return a ticket. If it was the test request and its result is unknown, another request tests."""
+        """Report that the request of `ticket` has ended. If it was the test request and it neither succeeded nor was
+        refused, another request becomes the test."""
         if ticket.is_test and ticket.closures == self._closures:
             self._is_testing = False
             self._signal()
 
     def close(self, ticket: Ticket, problem: Exception, seconds: float | None = None) -> float:
-        """Let all requests wait for `seconds`, or for the usual pause. Return the seconds until the gate opens.
+        """Close the gate, because the provider refused the request of `ticket`. All requests wait for `seconds`, or for
+        the usual pause if it is None. `problem` is the provider's error. Return the seconds until the gate opens.
 
-        Requests that were made at the same time are refused together. They close the gate once.
+        Several requests that were made at the same time may be refused one after the other. They count as one closure.
         """
         self.refused += 1
         if ticket.closures == self._closures:
@@ -128,13 +135,13 @@ class RateGate:
         return self._opens_at - now
 
     def _signal(self) -> None:
-        """Let the waiting requests look at the gate again."""
+        """Wake all waiting requests, so that they check the state of the gate again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
 
 class GatedModel:
-    """A model whose requests pass the gate. All prompts of a batch share it."""
+    """A model whose requests wait for the rate gate. All prompts of a batch share it."""
 
     def __init__(self, model: Model, gate: RateGate) -> None:
         self._model, self._gate = model, gate

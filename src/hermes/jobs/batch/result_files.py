@@ -41,7 +41,8 @@ Session = dict[str, Any]
 
 
 def check_files(folder: Path, prompt_file: Path | None) -> None:
-    """Raise `RunRefused` if a new run would replace files that are not its own."""
+    """Raise `RunRefused` if a new batch run would overwrite a file in its folder: the prompt file, or a file that
+    exists already."""
     for name in FILES:
         file = folder / name
         if prompt_file is not None and file.resolve() == prompt_file.resolve():
@@ -53,7 +54,7 @@ def check_files(folder: Path, prompt_file: Path | None) -> None:
 
 
 def make_row(prompt: Prompt, result: Result, model: str) -> dict[str, Any]:
-    """Return a line of `results.jsonl`."""
+    """Return a line of `results.jsonl` as a dictionary: a prompt with its result."""
     return {
         "id": prompt.id,
         "prompt": prompt.prompt,
@@ -71,7 +72,8 @@ def make_row(prompt: Prompt, result: Result, model: str) -> dict[str, Any]:
 
 
 class GrowingResults:
-    """`results.jsonl` while the run works. A line is written completely, so that others can read the file."""
+    """The file `results.jsonl` while the batch run works. Each line is written with one call, so that other programs
+    never read half a line."""
 
     def __init__(self, state: RunState) -> None:
         self._state, self._next = state, 1
@@ -80,7 +82,8 @@ class GrowingResults:
         self._file = home.open_private_file(state.folder / RESULTS, os.O_WRONLY | os.O_APPEND)
 
     def extend(self) -> None:
-        """Append the results that have no unfinished prompt before them."""
+        """Append to `results.jsonl` the results of the next prompts in the order of the prompt file, up to the first
+        prompt that is not finished."""
         for line in self._take_lines():
             os.write(self._file, line)
 
@@ -107,7 +110,8 @@ def write_files(
     agents: BatchAgents,
     report: Callable[[int], object] = lambda _count: None,
 ) -> Written:
-    """Write all files of the run. At most one conversation is in memory at a time."""
+    """Write the result files of a batch run. At most one conversation is in memory at a time. `report` is called with
+    the number of results written so far."""
     results = missing = 0
     with ExitStack() as stack:
         streams = {
@@ -148,8 +152,9 @@ def make_trajectory(
     tools: Sequence[Tool],
     every_tool: Collection[str],
 ) -> dict[str, Any]:
-    """Return a line of `trajectories.jsonl`. The fields are those that are documented for batches, and the ones of
-    a single trajectory. This program has no sets of tools: `toolsets_used` lists the tools of the prompt."""
+    """Return a line of `trajectories.jsonl` as a dictionary. It has the fields that the reference documents for batches
+    and those of a single trajectory. This program has no sets of tools, so `toolsets_used` lists the tools of the
+    prompt."""
     statistics = _count_calls(sessions, every_tool)
     return {
         "prompt_index": number - 1,
@@ -167,8 +172,9 @@ def make_trajectory(
 
 
 def _count_calls(sessions: Sequence[Session], names: Collection[str]) -> Mapping[str, dict[str, int]]:
-    """Return how often each tool was called. Tools that were not called are included, so that all lines have the
-    same fields."""
+    """Return for each tool how often it was called in these sessions, and how many of the calls succeeded and failed.
+    `names` are the tools to include even if they were not called, so that all lines of the file have the same
+    fields."""
     counts = {name: {"count": 0, "success": 0, "failure": 0} for name in names}
     for session in sessions:
         for message in session["messages"]:

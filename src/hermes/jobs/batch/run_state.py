@@ -46,11 +46,11 @@ QUEUED, RUNNING, DONE, FAILED = range(4)
 
 
 class RunRefused(HermesError):
-    """The folder cannot be used for this run. The message says what to do."""
+    """The folder cannot be used for this batch run. The message says what to do."""
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """The unchangeable facts of a run."""
+    """The facts of a batch run that never change. They are stored in `run.json`."""
 
     run_id: str
     """The ids of the run's sessions begin with it."""
@@ -77,7 +77,7 @@ class Tokens(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The outcome of a prompt."""
+    """The outcome of a prompt of a batch."""
 
     status: Literal["done", "failed"]
     session_id: str
@@ -91,7 +91,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, omit_defaults=True):
-    """One line of the journal."""
+    """One line of the journal of a batch run: an event of the prompt `number`."""
 
     number: int
     event: Literal["started", "attempt_failed", "finished", "requeued"]
@@ -112,7 +112,8 @@ _prompt_decoder = msgspec.json.Decoder(Prompt)
 
 
 def find_run(folder: Path) -> RunInfo | None:
-    """Return the run of a folder; None if the folder has none."""
+    """Return the facts of the batch run in a folder. None if the folder contains no run. Raise `RunRefused` if they
+    cannot be read."""
     file = folder / FOLDER / RUN
     try:
         info = msgspec.json.decode(file.read_bytes(), type=RunInfo)
@@ -142,7 +143,8 @@ def digest_prompts(prompts: Iterable[Prompt]) -> str:
 
 
 def create_run(folder: Path, prompts: Iterable[Prompt], *, file: Path, model: str, store: Path) -> RunInfo:
-    """Create the folder of a run. The run exists when `run.json` does: a crash before that leaves no run."""
+    """Create the folder of a batch run with its prompts and an empty journal. The file `run.json` is written last. If
+    the process dies before that, the folder contains no run."""
     state = folder / FOLDER
     home.make_private_folder(state)
     digest, total = hashlib.sha256(), 0
@@ -164,7 +166,7 @@ def create_run(folder: Path, prompts: Iterable[Prompt], *, file: Path, model: st
 
 
 def is_running(folder: Path) -> bool:
-    """Return whether a process works on the run."""
+    """Return whether a process works on the batch run in this folder."""
     try:
         descriptor = os.open(folder / FOLDER / JOURNAL, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -176,9 +178,10 @@ def is_running(folder: Path) -> bool:
 
 
 class RunState:
-    """The prompts of a run and their states. Prompts are numbered from 1 in the order of the prompt file.
+    """The prompts of a batch run and their states. Prompts are numbered from 1 in the order of the prompt file.
 
-    Without `writes`, only a snapshot of the journal is read. With `writes`, the run is locked for this process.
+    With `writes`, the run is locked for this process, which can then add to the journal. Without `writes`, the journal
+    is read once, when the object is created.
     """
 
     def __init__(self, folder: Path, *, writes: bool = False) -> None:
@@ -213,7 +216,8 @@ class RunState:
             raise RunRefused(f"{folder / FOLDER / PROMPTS} was changed; choose another folder")
 
     def _replay(self) -> int:
-        """Read the journal. Return the position behind its last complete line."""
+        """Read the whole journal and apply its lines to the states of the prompts. Return the position after its last
+        complete line."""
         at = 0
         with open(self._journal, "rb", closefd=False) as stream:
             for line in stream:
@@ -267,18 +271,20 @@ class RunState:
         return STATES[self._states[number]]
 
     def get_attempts(self, number: int) -> int:
-        """Return how often the prompt was started since it was queued."""
+        """Return how often the prompt `number` was started since it was last queued."""
         return self._attempts[number]
 
     def get_failures(self, number: int) -> int:
-        """Return how many attempts failed since the prompt was queued. An attempt that was cut off has not failed."""
+        """Return how many attempts of the prompt `number` failed since it was last queued. An attempt that ended with
+        the death of the process does not count."""
         return self._failures[number]
 
     def is_finished(self, number: int) -> bool:
         return self._states[number] in (DONE, FAILED)
 
     def has_result(self, number: int) -> bool:
-        """Return whether there is a result. A failed prompt that is tried again keeps its result until then."""
+        """Return whether the prompt `number` has a result. A failed prompt that is tried again keeps its old result
+        until it has a new one."""
         return self._results[number] != NOWHERE
 
     def read_prompt(self, number: int) -> Prompt:
@@ -292,7 +298,8 @@ class RunState:
         return _entry_decoder.decode(_read_line(self._journal, at)).result
 
     def list_results(self, status: str | None = None) -> Iterator[tuple[int, Prompt, Result]]:
-        """Yield the prompts that have a result, in the order of the prompt file."""
+        """Yield the number, the prompt and the result of each prompt that has a result, in the order of the prompt
+        file. With `status`, yield only results with this status."""
         for number in range(1, self.total + 1):
             result = self.read_result(number)
             if result is not None and status in (None, result.status):
@@ -310,7 +317,8 @@ class RunState:
         self._write(Entry(number, "finished", clock.now(), result=result))
 
     def requeue_failed(self) -> int:
-        """Queue all failed prompts again, with new attempts. Return how many there are."""
+        """Queue all failed prompts again. Their attempts are counted from 0 again. Return the number of these
+        prompts."""
         failed = [number for number in range(1, self.total + 1) if self._states[number] == FAILED]
         for number in failed:
             self._write(Entry(number, "requeued", clock.now()))
@@ -329,7 +337,7 @@ class RunState:
         self._apply(entry, at)
 
     def sync(self) -> None:
-        """Wait until the journal is on disk."""
+        """Wait until all lines written to the journal so far are on disk."""
         if self._is_dirty:
             self._is_dirty = False
             os.fsync(self._journal)
@@ -342,7 +350,8 @@ class RunState:
                 await asyncio.to_thread(self.sync)
 
     def close(self) -> None:
-        """Close the files, which also releases the lock. The journal is synced first if it was written."""
+        """Close the journal and the file with the prompts, which also releases the lock of the run. If this object
+        could write, the journal is synced to disk first."""
         with suppress(OSError):
             if self._writes:
                 os.fsync(self._journal)

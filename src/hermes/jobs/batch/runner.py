@@ -95,7 +95,7 @@ class Progress(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What happened in this process."""
+    """What this process did for a batch run, and why it ended."""
 
     progress: Progress
     reason: StopReason | None
@@ -108,7 +108,7 @@ class Summary(NamedTuple):
 
 
 class StoredAnswer(NamedTuple):
-    """What the store has of a prompt that an earlier process began."""
+    """The part of an answer that the store has for a prompt. An earlier process may have begun with the prompt."""
 
     session_id: str
     """The last session of the conversation, in which the turn continues."""
@@ -127,7 +127,7 @@ NOTHING_USED = Usage(Tokens(), None)
 
 
 class _StopRun(Exception):
-    """Ends the run. The prompt stays queued."""
+    """An error that stops the whole batch run. The prompt during which it occurs stays queued."""
 
 
 class _AttemptFailed(Exception):
@@ -151,8 +151,9 @@ class BatchRunner:
         on_wait: Callable[[str], object] = lambda _problem: None,
         first_pause: float = FIRST_PAUSE_S,
     ) -> None:
-        """`on_result` is called after each result is in the journal. `on_wait` is called with the reason when all
-        workers begin to wait for the provider."""
+        """Prepare a batch run. `is_resumed` says that earlier processes worked on it. `on_result` is called for each
+        result, after it was written to the journal. `on_wait` is called with the reason when all workers begin to wait
+        for the provider."""
         self._db, self._state, self._agents, self._gate, self._options = db, state, agents, gate, options
         self._cwd, self._is_resumed, self._first_pause = cwd, is_resumed, first_pause
         self._on_result, self._on_wait = on_result, on_wait
@@ -184,8 +185,8 @@ class BatchRunner:
     # ---------------------------------------------------------------- the run
 
     async def run(self) -> Summary:
-        """Run all unfinished prompts. Return when none is left, or when the run was stopped and the running
-        prompts are finished."""
+        """Run all unfinished prompts. Return when none is left. If the run is stopped, return as soon as the prompts
+        that are running at that moment are finished."""
         queue = StoreQueue(self._db)
         syncing = asyncio.create_task(self._state.keep_synced())
         try:
@@ -203,7 +204,8 @@ class BatchRunner:
         return Summary(progress, reason, self._problem, self._retries, self._gate.refused)
 
     async def _end_workers(self) -> None:
-        """Wait for all workers. After an unexpected error in one of them, cancel the others and raise it."""
+        """Wait for all workers. If one of them ended with an unexpected error, cancel the others and raise that
+        error."""
         ended = [task for task in self._tasks if task.done() and not task.cancelled()]
         problem = next((found for task in ended if (found := task.exception()) is not None), None)
         if problem is not None:
@@ -214,12 +216,14 @@ class BatchRunner:
             raise problem
 
     def stop(self) -> int:
-        """Start no more prompts. Return how many are running. Those that wait for the provider stay queued."""
+        """Start no more prompts. Return the number of prompts that are running. These are finished, except for prompts
+        that wait for the provider, which stay queued."""
         self._stop_run("interrupted")
         return len(self._running)
 
     def cancel(self) -> None:
-        """Stop the running prompts, too. They stay queued, and the next run continues them."""
+        """Start no more prompts, and interrupt those that are running. They stay queued, and the next process that
+        resumes the batch run continues them."""
         self._stop_run("interrupted")
         for task in self._tasks:
             task.cancel()
@@ -247,7 +251,7 @@ class BatchRunner:
         )
 
     def _compute_rate(self) -> float:
-        """Return how many prompts were finished per second recently."""
+        """Return how many prompts per second were finished recently."""
         if not self._ends:
             return 0.0
         since = self._ends[0] if len(self._ends) == RECENT else self._began
@@ -269,9 +273,11 @@ class BatchRunner:
                     self._changed.notify_all()
 
     async def _take(self) -> int | None:
-        """Return the next prompt, which counts as running from now on. None if there is none or the run is stopped.
+        """Return the number of the next prompt, which counts as running from now on. None if no prompt is left or the
+        batch run is being stopped.
 
-        If the budget has no room, wait for the running prompts: they can turn out to be cheaper than expected.
+        If the budget does not allow another prompt, wait for the running prompts, because they can turn out to be
+        cheaper than expected.
         """
         async with self._changed:
             while self._reason is None:
@@ -291,7 +297,8 @@ class BatchRunner:
         return None
 
     async def _prepare_budget(self) -> None:
-        """Count what earlier processes spent, including prompts that they did not finish."""
+        """Create the budget. It begins with what earlier processes spent on this batch run, including prompts that they
+        did not finish."""
         spent = self._state.cost_usd
         if self._is_resumed:
             begun = [
@@ -311,8 +318,8 @@ class BatchRunner:
         self._budget = Budget(self._options.budget_usd, spent, estimate)
 
     def _handle_closure(self, seconds: float, problem: Exception) -> None:
-        """Give the running prompts more time, because the provider refuses their requests. Report the first
-        closure after an answer."""
+        """Extend the time limits of the running prompts by `seconds`, because the rate gate delays their requests by
+        this time. For the first closure after an answer, call `on_wait` with `problem`."""
         if self._gate.in_a_row == 1 and self._gate.refused > self._reported:
             self._on_wait(str(problem))
         self._reported = self._gate.refused
@@ -366,7 +373,8 @@ class BatchRunner:
         return result
 
     async def _open_session(self, session_id: str, prompt: Prompt) -> StoredAnswer:
-        """Create the session of a prompt. If an earlier process may have begun with it, return what is stored."""
+        """Return what the store has of the answer to a prompt, if an earlier process may have begun with it. If the
+        session `session_id` does not exist, create it."""
         if self._is_resumed:
             found = await call_store_early(find_answer, self._db, session_id)
             if found is not None:
@@ -392,7 +400,8 @@ class BatchRunner:
         prompt: Prompt,
         found: StoredAnswer,
     ) -> tuple[str | None, str | None]:
-        """Ask until there is an answer or no attempt is left. Return the answer and the error."""
+        """Ask the agent until it answers or no attempt is left. Return the text of the answer and the error; one of
+        them is None."""
         try:
             await conversation.enter(found.session_id)
         except errors.LeaseHeld as problem:
@@ -453,7 +462,8 @@ class BatchRunner:
         return answer
 
     def _judge(self, problem: Exception) -> Exception:
-        """Return what an error means for the prompt and for the run."""
+        """Return the exception to raise for an error during a prompt: `_StopRun` if the whole batch run must stop,
+        otherwise `_AttemptFailed`."""
         if isinstance(problem, STOPS_RUN):
             return _StopRun(str(problem))
         if isinstance(problem, ProviderBusy | Unreachable) and self._gate.is_hopeless:
@@ -472,7 +482,7 @@ class BatchRunner:
         return self._db.message_count(session_id) > 0
 
     def _read_usage(self, session_id: str) -> Usage:
-        """Return the usage of all attempts, including subagents."""
+        """Return the tokens and the cost of all attempts in the session of a prompt, including its subagents."""
         line = self._db.usage_of(session_id, family=True).total
         tokens = Tokens(
             line.input_tokens,
@@ -487,7 +497,7 @@ class BatchRunner:
 
 
 def find_answer(db: SessionDB, session_id: str) -> StoredAnswer | None:
-    """Return what the store has of the session of a prompt; None if there is no such session."""
+    """Return what the store has of the answer in the session of a prompt. None if the session does not exist."""
     if (session := db.get_session(session_id)) is None:
         return None
     tip = db.get_compression_tip(session_id)

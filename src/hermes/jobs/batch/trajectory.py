@@ -25,7 +25,8 @@ TOOLS = (
 
 
 def make_turns(sessions: Iterable[Session], schemas: Sequence[Mapping[str, Any]] = ()) -> list[Turn]:
-    """Return the turns of a conversation. `schemas` are the tools of the model, for the system turn."""
+    """Return the turns of a conversation in the ShareGPT format. `sessions` are the exported sessions of the
+    conversation. `schemas` describe the tools of the model, for the system turn."""
     turns: list[Turn] = []
     results: list[str] = []
     is_first = True

@@ -48,8 +48,9 @@ class Allowlist(Grants):
         """Do nothing: a job cannot extend its allowlist."""
 
     def decide(self, request: ApprovalRequest) -> Decision:
-        """Answer an approval request. The policy has already compared sandboxed commands with the allowlist; this
-        decides about the others."""
+        """Return the decision on an approval request of the agent. Sandboxed commands that the allowlist names were
+        allowed before, without a request. Here, the other commands are compared with the allowlist, and every other
+        action is refused and added to `refused`."""
         if request.command and request.subject == request.command:
             if request.command.strip() in self._commands:
                 return ALLOW_ONCE

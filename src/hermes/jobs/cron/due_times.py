@@ -1,4 +1,5 @@
-"""Which due times of a job run now. The functions receive the time and read neither the clock nor the store."""
+"""Selects the due times of a job that should run now. The functions receive the current time as an argument. They read
+neither the clock nor the store."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class DueTime(NamedTuple):
 
 
 def find_due(job: Job, schedule: Schedule, last_due: int | None, now: float) -> list[DueTime]:
-    """Return the due times to take now, the oldest first. `last_due` is the last one that a process has taken."""
+    """Return the due times of a job that a process should take at the time `now`, the oldest first. `last_due` is the
+    last due time that a process has taken before, or None."""
     after = max(job.since, last_due or 0.0)
     latest = find_latest(schedule, after, now)
     if latest is None:

@@ -27,11 +27,11 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 60.0, float(clock.HOUR)
 
 
 class BadJob(errors.HermesError):
-    """A job file or an option of a job is invalid. The message is one line."""
+    """A job file, or a value of a job, is invalid. The error message is one line."""
 
 
 class MissedPolicy(NamedTuple):
-    """What happens with due times at which no process ticked."""
+    """The rule for missed due times of a job: those at which no process was running that could start the job."""
 
     mode: str
     """`skip`: none runs. `once`: one run for all of them. `all`: each of them runs."""
@@ -77,17 +77,19 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         return parse_missed(self.missed)
 
     def read_schedule(self) -> Schedule:
-        """Return the schedule. Raise `BadSchedule` if it cannot be read."""
+        """Return the parsed schedule of the job. Raise `BadSchedule` if it is invalid."""
         return read_schedule(self.schedule, self.zone, self.since)
 
     def format_time(self, at: float, pattern: str = "%a %Y-%m-%d %H:%M:%S %Z") -> str:
-        """Format a time in the job's zone: `Wed 2026-11-18 09:00 CET`. Seconds are left out if they are 0."""
+        """Return the time `at` as text in the job's time zone, such as `Wed 2026-11-18 09:00 CET`. Seconds are left out
+        if they are 0."""
         wall = datetime.fromtimestamp(at, self.zone)
         return wall.strftime(pattern if wall.second else pattern.replace(":%S", ""))
 
     def choose_retry(self, attempt: int, now: float, *, killed: bool = False) -> float | None:
-        """Return when to try again after a failed attempt. None if the attempts are used up. A run that was killed is
-        tried again at once, because the run itself was not at fault."""
+        """Return the time of the next attempt after the attempt number `attempt` of a run has failed. None if no
+        attempt is left. With `killed`, the process died during the attempt. The next attempt is then made at once,
+        because the job was not at fault."""
         if attempt > self.retries or not self.enabled:
             return None
         if killed:
@@ -96,7 +98,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
 
 def parse_missed(text: str) -> MissedPolicy:
-    """Parse `skip`, `once`, `all`, `once:6h` or `all:24h`."""
+    """Parse the setting `missed` of a job: `skip`, `once`, `all`, `once:6h` or `all:24h`."""
     mode, colon, within = text.partition(":")
     seconds = parse_duration(within) if colon else None
     if mode not in ("skip", "once", "all") or (colon and (seconds is None or mode == "skip")):
@@ -105,7 +107,7 @@ def parse_missed(text: str) -> MissedPolicy:
 
 
 def check_job(job: Job) -> Job:
-    """Return the job. Raise `BadJob` or `BadSchedule` if a value is invalid."""
+    """Return the job unchanged if all its values are valid. Otherwise raise `BadJob` or `BadSchedule`."""
     limits: list[tuple[bool, str]] = [
         (bool(job.prompt.strip()), "the prompt is empty"),
         (job.version == VERSION, f"its version {job.version} is not known to this program"),
@@ -142,7 +144,8 @@ def check_job(job: Job) -> Job:
 
 
 def decode_job(data: bytes) -> Job:
-    """Return the job in a file. Raise `BadJob` or `BadSchedule` if the content is invalid."""
+    """Return the job that the content of a job file describes. Raise `BadJob` or `BadSchedule` if the content is
+    invalid."""
     try:
         job = msgspec.json.decode(data, type=Job)
     except msgspec.ValidationError as problem:
@@ -157,10 +160,11 @@ def encode_job(job: Job) -> bytes:
 
 
 def make_session_id(job: Job, at: float) -> str:
-    """Return the documented id of a session: `cron_<job>_<YYYYmmdd_HHMMSS>`, with the time in the job's zone."""
+    """Return the id of the session for a run that starts at the time `at`: `cron_<job>_<YYYYmmdd_HHMMSS>`, with the
+    time in the job's time zone. The reference documents this format."""
     return f"cron_{job.id}_{datetime.fromtimestamp(at, job.zone):%Y%m%d_%H%M%S}"
 
 
 def describe_job(job: Job) -> dict[str, Any]:
-    """Return all values of a job, including defaults."""
+    """Return the name and the value of every field of a job, including the fields that have their default value."""
     return msgspec.structs.asdict(job)

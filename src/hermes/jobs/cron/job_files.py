@@ -1,7 +1,8 @@
 """Job files: one private JSON file per job in `<home>/cron/`.
 
-A file that cannot be read is reported and does not affect the others. Files are written by commands of the owner only,
-never by a run: so a job that was removed during its run is not written again. The state of a job is in the store.
+A file that cannot be read is reported and does not affect the others. Only commands of the owner write job files. A run
+never does, so a job that was removed during its run does not come back. The state of a job, such as its last run, is in
+the store.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class JobList(NamedTuple):
 
 
 class UnknownJob(errors.HermesError):
-    """No job, or more than one, has this id or name."""
+    """No job, or more than one job, has the id or name that a person gave."""
 
 
 class JobFiles:
@@ -47,7 +48,7 @@ class JobFiles:
 
     @property
     def output_folder(self) -> Path:
-        """The folder for results that are delivered to files."""
+        """The folder for the results of jobs that deliver their results to files."""
         return self.folder / OUTPUT
 
     def read_all(self) -> JobList:
@@ -83,13 +84,14 @@ class JobFiles:
         return [job for _, job in self._known.values() if isinstance(job, Job)]
 
     def get(self, job_id: str) -> Job | None:
-        """Return the job as its file says now. None if there is no file or if it cannot be read."""
+        """Return the job `job_id` as its file describes it at this moment. None if there is no such file or if it
+        cannot be read."""
         job = _read_file(self.folder / f"{job_id}{SUFFIX}")
         return job if isinstance(job, Job) else None
 
     def find(self, name: str) -> Job:
-        """Return the job with this id or name, or with an id that begins so. Raise `UnknownJob` if there is not
-        exactly one."""
+        """Return the job that `name` refers to: an id, the name of a job, or the beginning of an id. Raise `UnknownJob`
+        if not exactly one job matches."""
         jobs, broken = self.read_all()
         if name in jobs:
             return jobs[name]
@@ -105,7 +107,8 @@ class JobFiles:
         raise UnknownJob(f"there is no job '{name}'; see `hermes cron list`")
 
     def add(self, job: Job) -> Job:
-        """Write the file of a new job. Its name must be new. If the id is taken, another one is chosen."""
+        """Write the file of a new job and return the job. Raise `BadJob` if another job has the same name. If another
+        job has the same id, a number is added to the id."""
         check_job(job)
         with self._lock():
             jobs, broken = self.read_all()
@@ -119,7 +122,8 @@ class JobFiles:
         return job
 
     def change(self, job_id: str, change: Callable[[Job], Job]) -> Job:
-        """Change a job. Raise `UnknownJob` if it was removed meanwhile."""
+        """Replace the job `job_id` by the result of calling `change` with it, write its file, and return the changed
+        job. Raise `UnknownJob` if the job no longer exists."""
         with self._lock():
             current = self.get(job_id)
             if current is None:
@@ -132,7 +136,7 @@ class JobFiles:
         return job
 
     def remove(self, job_id: str) -> bool:
-        """Delete the file of a job, even if it is broken. Return whether it existed."""
+        """Delete the file of the job `job_id`, even if its content is invalid. Return whether the file existed."""
         with self._lock(), suppress(FileNotFoundError):
             (self.folder / f"{job_id}{SUFFIX}").unlink()
             return True

@@ -1,4 +1,4 @@
-"""New jobs from what a person typed or the agent proposed, and the times that are shown back."""
+"""Makes new jobs from the values that a person typed or the agent proposed, and lists their next due times."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def make_job(
     timezone: str | None = None,
     **fields: Any,
 ) -> Job:
-    """Return a new job. `schedule` is what a person typed. Raise `BadJob` or `BadSchedule` if a value is invalid."""
+    """Return a new job. `schedule` is a schedule as a person types it. Raise `BadJob` or `BadSchedule` if a value is
+    invalid. The job is not written to a file."""
     now = float(int(clock.now()))
     zone = timezone or read_settings().cron.timezone or find_local_name()
     try:
@@ -55,5 +56,5 @@ def make_job(
 
 
 def list_next_times(job: Job, count: int = NEXT_TIMES) -> list[str]:
-    """Return the next due times of a job, in its time zone."""
+    """Return the next due times of a job as text, in the job's time zone."""
     return [job.format_time(at) for at in list_next(job.read_schedule(), max(clock.now(), job.since), count)]

@@ -1,7 +1,8 @@
-"""What people type as a schedule: `@daily`, `every 2h`, `weekdays at 9:30`, `tomorrow at 9`, or five fields of cron.
+"""Parses schedules as people type them: `@daily`, `every 2h`, `weekdays at 9:30`, `tomorrow at 9`, or the five fields
+of a cron expression.
 
-`parse_phrase` returns the schedule in the form that job files keep (see `schedule`). A phrase without a date names the
-next such time.
+`parse_phrase` returns the schedule in the form that is written to job files (see `schedule`). A phrase with a time but
+no date means the next time of day that fits.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ HINT = 'try "0 9 * * 1-5", "@daily", "every 2h", "weekdays at 9" or "tomorrow at
 
 
 def parse_phrase(text: str, zone: tzinfo, now: float) -> Schedule:
-    """Return the schedule that a person typed. Raise `BadSchedule` if it is not understood, or is over."""
+    """Return the schedule that a person typed. Its `text` is the form that is written to job files. Raise `BadSchedule`
+    if the phrase is not understood, or if its only time is in the past or too far in the future."""
     phrase = " ".join(text.lower().replace(",", " , ").split()) if "*" not in text else " ".join(text.split())
     if not phrase:
         raise BadSchedule(f"the schedule is empty; {HINT}")
@@ -83,7 +85,8 @@ def _find_macro(phrase: str) -> str:
 
 
 def _parse_repeated(phrase: str) -> str | None:
-    """Return an interval or a cron expression. None if the phrase does not repeat."""
+    """Return the interval or the cron expression for a phrase that names repeated times. None if the phrase names no
+    repeated times."""
     has_every = phrase.startswith("every ")
     rest = phrase.removeprefix("every ").strip()
     if rest.startswith("daily"):
@@ -103,7 +106,8 @@ def _parse_repeated(phrase: str) -> str | None:
 
 
 def _parse_days(text: str) -> str | None:
-    """Return the field for days of the week. None if the text names no days."""
+    """Return the field of a cron expression for the days of the week that a text names. None if the text names no
+    days."""
     if text in GROUPS:
         return GROUPS[text]
     names = [name for name in re.split(r" , and | , | and ", text) if name]
@@ -173,7 +177,8 @@ def _parse_date(day: str, hour: str | None, zone: tzinfo) -> int | None:
 
 
 def _parse_span(text: str) -> int | None:
-    """Return the seconds of a span such as `20 minutes` or `1h 30m`. None if it is none."""
+    """Return the length in seconds of a time span such as `20 minutes` or `1h 30m`. None if the text is not a time
+    span."""
     parts = re.findall(r"(\d{1,9}) ?([a-z]+)(?: , | and | |(?=\d)|$)", text)
     joined = "".join(f"{count}{unit}" for count, unit in parts)
     if not parts or joined != re.sub(r" and | , | ", "", text):
@@ -184,12 +189,13 @@ def _parse_span(text: str) -> int | None:
 
 
 def parse_duration(text: str) -> int | None:
-    """Return the seconds of a duration such as `90s`, `30m` or `1h30m`. None if it is none."""
+    """Return the length in seconds of a duration such as `90s`, `30m` or `1h30m`. None if the text is not a
+    duration."""
     return _parse_span(" ".join(text.lower().split()))
 
 
 def format_duration(seconds: float) -> str:
-    """Format a duration as `parse_duration` reads it: `1h30m`."""
+    """Return a duration in seconds as text that `parse_duration` can parse, such as `1h30m`."""
     rest, parts = round(seconds), []
     for unit in "dhms":
         count, rest = divmod(rest, UNITS[unit])

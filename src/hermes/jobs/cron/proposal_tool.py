@@ -106,7 +106,7 @@ class ScheduleJob:
 
 
 def describe_proposal(job: Job) -> str:
-    """Return the lines that describe a job to the owner."""
+    """Return the lines of the approval request that describe a proposed job to the owner."""
     lines = [
         f"schedule: {job.schedule} ({job.timezone})",
         f"next times: {', '.join(list_next_times(job)) or 'never'}",
@@ -118,5 +118,6 @@ def describe_proposal(job: Job) -> str:
 
 
 def _renew(job: Job) -> Job:
-    """Return the job as of now: the owner may have taken a while to answer."""
+    """Return the proposed job, changed so that due times before now never run. Time may have passed until the owner
+    approved it."""
     return msgspec.structs.replace(job, since=max(job.since, float(int(clock.now()))))

@@ -1,7 +1,9 @@
-"""Results of runs: the text that a person gets, and its way to a platform or a file.
+"""Results of runs of scheduled jobs: composes the text that a person gets, and sends it to a platform or writes it to a
+file.
 
-A result is handed over after its run is recorded. Until then the record says `pending`. If the process dies in between,
-the next tick reads the answer from the session and hands it over. Platforms get it under an idempotency key.
+First the end of a run is recorded in the store, with the delivery state `pending`. Then the result is delivered. If the
+process dies in between, the next tick reads the answer from the session of the run and delivers it. A delivery to a
+platform has an idempotency key, so it is made only once.
 """
 
 from __future__ import annotations
@@ -29,13 +31,14 @@ REFUSED = "refused, because the job's allowlist does not name it: "
 
 
 class Sender(Protocol):
-    """Sends results to the home channels of platforms. The gateway has one, and commands use the same."""
+    """Sends results to the home channels of platforms. Both the gateway and the `hermes cron` command use it."""
 
     def check(self, platform: str) -> None:
         """Raise `HermesError` if results cannot be sent to this platform."""
 
     async def send(self, platform: str, text: str, idempotency_key: str, session_id: str | None) -> None:
-        """Put a message for the home channel into the outbox. A second call with the same key adds nothing."""
+        """Put a message for the home channel of a platform into the outbox. A second call with the same
+        `idempotency_key` adds nothing."""
 
 
 def is_silent(text: str) -> bool:
@@ -43,12 +46,13 @@ def is_silent(text: str) -> bool:
 
 
 def describe_refusals(refused: list[str]) -> str | None:
-    """Return the detail of a run in which actions were refused. None if there were none."""
+    """Return a sentence that names the actions that were refused in a run. None if none were refused."""
     return f"{REFUSED}{'; '.join(f'`{subject}`' for subject in refused)}" if refused else None
 
 
 def compose_text(job: Job, run: JobRun, answer: str) -> str:
-    """Return the text that a person gets for a finished run."""
+    """Return the text that a person gets after a run: the answer of the agent, or a message that the run did not
+    succeed."""
     if run.state == "done":
         note = f"\n\n⚠ {run.detail[0].upper()}{run.detail[1:]}" if run.detail else ""
         return f"{answer.strip()}{note}"
@@ -57,7 +61,7 @@ def compose_text(job: Job, run: JobRun, answer: str) -> str:
 
 
 def read_answer(db: SessionDB, run: JobRun) -> str:
-    """Return the last text of the agent in a run, from its session. Empty if there is none."""
+    """Return the last text that the agent wrote in a run, from the session of the run. Empty if there is none."""
     if run.session_id is None or run.message_id is None:
         return ""
     text, is_first = "", True
@@ -75,7 +79,8 @@ class ResultDelivery:
         self._db, self._files, self._sender = db, files, sender
 
     def check(self, deliver: str) -> None:
-        """Raise `HermesError` if results cannot go to this destination."""
+        """Raise `HermesError` if results cannot be delivered to the destination `deliver`: a platform, `file`,
+        `file:PATH` or `none`."""
         if deliver in (NOWHERE, FILE) or deliver.startswith(f"{FILE}:"):
             return
         if self._sender is None:
@@ -83,7 +88,8 @@ class ResultDelivery:
         self._sender.check(deliver)
 
     async def deliver(self, job: Job, run: JobRun, answer: str) -> str | None:
-        """Hand the result of a run over, and record it. Return where it went."""
+        """Deliver the result of a run to the destination of its job, and record in the store where it went. Return this
+        record: a platform, a file, a failure or, if the store could not be written, `pending`."""
         text = compose_text(job, run, answer)
         try:
             where = await self._hand_over(job, run, text)

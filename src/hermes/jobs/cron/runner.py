@@ -1,8 +1,8 @@
-"""One run of a job: a turn in a session, without a person.
+"""One run of a scheduled job: a turn in a session, without a person.
 
-The turn is the same as on every other surface (`conversation.Conversation`), under the lease of its session. The
-runner answers approval requests from the job's allowlist. It holds the record of the run as a lease of its own and
-extends it while it works.
+The turn is the same as on every other surface (`conversation.Conversation`). It holds the lease of its session. The
+runner answers approval requests from the job's allowlist. The record of the run in the store has a lease, too, which
+the runner extends while it works.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class Runner:
     async def run(
         self, job: Job, run: JobRun, *, stop: asyncio.Event | None = None, report: Report = lambda _line: None
     ) -> Outcome:
-        """Run a job whose due time was claimed, and deliver the result. `stop` ends the run early, as killed."""
+        """Run a job for a due time that this process has claimed, and deliver the result. Setting `stop` ends the run
+        early. Its state is then `killed`."""
         attempt = _Attempt(self._db, job, run, self._make_components, report)
         state, answer, detail = await attempt.work(stop or asyncio.Event())
         is_killed = state == "killed"
@@ -100,13 +101,14 @@ class Runner:
         return Outcome(ended, answer)
 
     async def _thin_out(self, job: Job) -> None:
-        """Delete the runs that the job does not keep, with their sessions."""
+        """Delete the older runs that the job does not keep, with their sessions. Errors of the store are ignored."""
         with suppress(errors.StoreError):
             await asyncio.to_thread(delete_old_runs, self._db, job)
 
 
 async def _insist(call: Callable[[], T]) -> T:
-    """Make a store call. Try again for a while if the store is busy or full: the outcome exists nowhere else."""
+    """Make a store call and return its result. If the store is busy or full, try again for a while, because the outcome
+    of the run is stored nowhere else."""
     for pause in STORE_PAUSES_S:
         try:
             return await asyncio.to_thread(call)
@@ -117,8 +119,9 @@ async def _insist(call: Callable[[], T]) -> T:
 
 
 def delete_old_runs(db: SessionDB, job: Job) -> int:
-    """Delete all runs of a job except those that it keeps. A session is deleted with its last run, unless it is
-    pinned or the job continues in it. Return the number of deleted runs."""
+    """Delete all runs of a job except for the last `job.keep`. The session of a deleted run is deleted, too, if no
+    remaining run used it. A pinned session, and a session that a person began, is kept. Return the number of deleted
+    runs."""
     old = db.job_runs.list_old(job.id, job.keep)
     if not old:
         return 0
@@ -135,7 +138,7 @@ def delete_old_runs(db: SessionDB, job: Job) -> int:
 
 
 class _Attempt:
-    """One attempt of a run."""
+    """One attempt to run a job for a due time."""
 
     def __init__(
         self, db: SessionDB, job: Job, run: JobRun, make_components: MakeComponents, report: Report
@@ -149,7 +152,8 @@ class _Attempt:
         """The session that this attempt created."""
 
     async def work(self, stop: asyncio.Event) -> tuple[State, str, str | None]:
-        """Run the turn. Return the state, the answer, and a detail."""
+        """Run the turn of this attempt. Return the state of the run, the answer of the agent, and a detail, such as an
+        error, or None."""
         lost = asyncio.Event()
         renewing = asyncio.create_task(self._keep_renewing(lost))
         turn = asyncio.create_task(self._converse())
@@ -188,7 +192,7 @@ class _Attempt:
         return "failed", f"timed out after {format_duration(self._job.timeout_seconds)}"
 
     def _judge(self, turn: asyncio.Task[None]) -> tuple[State, str | None]:
-        """Return the state of a turn that ended by itself."""
+        """Return the state of the run and its detail after the turn has ended without being stopped."""
         problem = turn.exception()
         if problem is not None:
             if not isinstance(problem, errors.HermesError | OSError):
@@ -234,7 +238,8 @@ class _Attempt:
         await collect_answer(self._conversation.say(self._make_prompt()), self._show, self._answer)
 
     def _choose_session(self, folder: Path) -> str:
-        """Return the session of this run. Create it if the run needs a new one."""
+        """Return the id of the session in which this run takes place. Create the session if the job does not continue
+        in an earlier one."""
         job, db = self._job, self._db
         if job.session not in (NEW, OWN):
             return str(db.get_compression_tip(job.session))
@@ -264,7 +269,8 @@ class _Attempt:
     async def _enter(
         self, conversation: Conversation[SessionDB], session_id: str, folder: Path | None
     ) -> None:
-        """Take the lease of the session. If somebody else works in it, wait until it is free."""
+        """Take the lease of the session `session_id`. If somebody else works in it, wait until it is free. Raise
+        `HermesError` if this takes too long."""
         until = clock.now() + min(self._job.timeout_seconds, LONGEST_BUSY_S)
         while True:
             try:
@@ -282,7 +288,8 @@ class _Attempt:
         return ABOUT.format(name=job.name, schedule=job.schedule, zone=job.timezone, where=where)
 
     def _make_prompt(self) -> str:
-        """Return the prompt with the time, because a conversation of several days has one system prompt."""
+        """Return the prompt of the job, followed by the due time. The due time is not in the system prompt, because the
+        system prompt stays the same if the job continues in one session for days."""
         late = ", run late" if self._run.cause == "missed" else ""
         kind = "manual run" if self._run.cause == "manual" else "scheduled run"
         return f"{self._job.prompt}\n\n({kind} of {self._job.format_time(self._run.due_at)}{late})"
@@ -308,7 +315,8 @@ class _Attempt:
                 pass
 
     async def _close(self, turn: asyncio.Task[None]) -> None:
-        """End the session and release its lease, whatever became of the turn."""
+        """End the session and release its lease, whether the turn succeeded or not. Delete a session that this attempt
+        created if no message was stored in it."""
         if not turn.done():
             turn.cancel()
             await asyncio.gather(turn, return_exceptions=True)

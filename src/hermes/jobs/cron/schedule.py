@@ -37,16 +37,16 @@ LEAP_S, PROBE_S = 2 * clock.DAY, 6 * clock.HOUR
 
 
 class BadSchedule(errors.HermesError):
-    """The schedule cannot be understood, or has no time. The message is one line for the person."""
+    """The schedule cannot be understood, or no time ever matches it. The message is one line for the person."""
 
 
 class Schedule(Protocol):
     @property
     def text(self) -> str:
-        """The schedule in the form that job files keep."""
+        """The schedule as text, in the form that is written to job files."""
 
     def next_after(self, at: float) -> int | None:
-        """Return the first time after an instant. None if there is none."""
+        """Return the first due time later than the instant `at`. None if there is none."""
 
 
 class OneTime(NamedTuple):
@@ -58,7 +58,7 @@ class OneTime(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """An exact interval, which does not depend on the wall clock."""
+    """A schedule with a fixed number of seconds between due times. Changes of the wall clock do not affect it."""
 
     text: str
     seconds: int
@@ -70,7 +70,8 @@ class Interval(NamedTuple):
 
 
 class DayInterval(NamedTuple):
-    """An interval of whole days, always at the time of day of the anchor."""
+    """A schedule with a fixed number of days between due times. All due times have the time of day of the anchor, in
+    the job's time zone."""
 
     text: str
     days: int
@@ -110,10 +111,13 @@ class CronSchedule:
         return None
 
     def _next_wild(self, at: int) -> int | None:
-        """Match the wall clock with the offset at `at` until the offset changes, and then with the next offset.
+        """Return the first due time later than `at`, for a cron expression whose field for minutes or hours begins with
+        `*`.
 
-        A change can add or remove matches only near itself. So a long span without matches is skipped, except for its
-        beginning and its end.
+        The expression is matched against the wall clock with the UTC offset that is valid at `at`. If the offset
+        changes before the first match, the search continues from the change with the new offset. In a long time without
+        matches, only the beginning and the end are searched for changes of the offset, because a change affects only
+        matches near it.
         """
         while True:
             offset = find_offset(at, self._zone)
@@ -138,7 +142,8 @@ def _shift(at: int, offset: int) -> datetime:
 
 
 def _find_next_change(at: int, end: int, zone: tzinfo) -> int | None:
-    """Return the first instant in (at, end] at which the offset changes. None if it does not change."""
+    """Return the first instant after `at`, up to `end`, at which the UTC offset of the time zone changes. None if it
+    does not change."""
     offset = find_offset(at, zone)
     while at < end:
         probe = min(at + PROBE_S, end)
@@ -153,8 +158,8 @@ def _is_match(text: str, wall: datetime) -> bool:
 
 
 def _iterate(text: str, after: datetime) -> Iterator[datetime]:
-    """Yield the wall times after `after` that match five fields of cron. The times of the day when the clock is
-    changed are as on any other day."""
+    """Yield the wall-clock times later than the argument `after` that match the cron expression `text`. Changes of the
+    clock (daylight saving time) are not taken into account here."""
     try:
         from cronsim import CronSim, CronSimError
     except ImportError:
@@ -171,7 +176,8 @@ def _iterate(text: str, after: datetime) -> Iterator[datetime]:
 
 
 def read_schedule(text: str, zone: tzinfo, anchor: float) -> Schedule:
-    """Return the schedule that a job file contains. Raise `BadSchedule` if it is none."""
+    """Return the schedule that the text in a job file describes. Intervals count from the instant `anchor`. Raise
+    `BadSchedule` if the text is not a schedule."""
     spelled = " ".join(text.split())
     if match := INTERVAL.fullmatch(spelled):
         return _make_interval(spelled, int(match[1]), match[2], zone, anchor)
@@ -206,7 +212,7 @@ def _make_interval(text: str, count: int, unit: str, zone: tzinfo, anchor: float
 
 
 def list_next(schedule: Schedule, after: float, count: int) -> list[int]:
-    """Return up to `count` times after an instant."""
+    """Return the next due times of a schedule after an instant, at most `count`."""
     times: list[int] = []
     while len(times) < count and (due := schedule.next_after(times[-1] if times else after)) is not None:
         times.append(due)
@@ -214,7 +220,8 @@ def list_next(schedule: Schedule, after: float, count: int) -> list[int]:
 
 
 def find_latest(schedule: Schedule, after: float, until: float) -> int | None:
-    """Return the last time in (after, until]. None if there is none."""
+    """Return the last due time of a schedule that is later than the instant `after` and not later than `until`. None if
+    there is none."""
     for span in (*LOOK_BACK_S, until - after):
         latest = None
         start = max(after, until - span)
@@ -226,7 +233,8 @@ def find_latest(schedule: Schedule, after: float, until: float) -> int | None:
 
 
 def list_between(schedule: Schedule, after: float, until: float, most: int) -> list[int]:
-    """Return the times in (after, until], at most the last `most` of them."""
+    """Return the due times of a schedule that are later than the instant `after` and not later than `until`. If there
+    are more than `most`, return only the last ones."""
     times: list[int] = []
     while (due := schedule.next_after(after)) is not None and due <= until:
         times.append(due)

@@ -1,7 +1,9 @@
-"""The ticker: starts the runs that are due. Any number of tickers may work on the same home and store.
+"""The ticker starts the runs of scheduled jobs that are due. Several tickers may work on the same home and store at the
+same time.
 
-A tick records killed runs, hands over results that were left, starts retries, and takes due times. The store decides
-which ticker gets a due time. The runs of a job follow one another; a few jobs run at the same time.
+A tick does four things. It records runs whose process died as killed. It delivers results that such processes did not
+deliver. It starts the next attempts of failed runs. It takes due times and starts their runs. The store decides which
+ticker gets a due time. The runs of one job follow one another; a few jobs can run at the same time.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ class Ticker:
         make_components: MakeComponents = make_standard_job_components,
         on_outcome: Callable[[Job, Outcome], None] = lambda _job, _outcome: None,
     ) -> None:
-        """`on_outcome` is called after each run of this ticker."""
+        """Create a ticker. At most `jobs_at_once` jobs run at the same time. `on_outcome` is called after each run that
+        this ticker started."""
         self.files = files or JobFiles()
         self._db, self._on_outcome = db, on_outcome
         self._delivery = ResultDelivery(db, self.files, sender)
@@ -71,11 +74,11 @@ class Ticker:
 
     @property
     def running(self) -> list[str]:
-        """The ids of the jobs that this ticker runs or is about to run."""
+        """The ids of the jobs that this ticker is running or is about to run."""
         return sorted(self._working)
 
     async def watch(self) -> None:
-        """Tick until `close`. An error is logged and does not end the loop."""
+        """Call `tick` again and again until `close` is called. An error is logged and does not end the loop."""
         while not self._closing.is_set():
             try:
                 await self.tick()
@@ -88,7 +91,7 @@ class Ticker:
                     await self._closing.wait()
 
     async def tick(self) -> None:
-        """Start everything that is due. Runs continue after this returns; `wait` waits for them."""
+        """Start all runs that are due. This returns before they end; `wait` waits for them."""
         jobs, broken = await asyncio.to_thread(self.files.read_all)
         self._report_broken(broken)
         now = clock.now()
@@ -108,12 +111,13 @@ class Ticker:
                 self._start(job.id, self._run_due(job.id))
 
     async def wait(self) -> None:
-        """Wait until no run of this ticker works."""
+        """Wait until all runs that this ticker started have ended."""
         while self._working:
             await asyncio.wait(list(self._working.values()))
 
     async def close(self, seconds: float) -> None:
-        """Start no more runs. Running ones get `seconds` to finish; then they are stopped and recorded as killed."""
+        """Start no more runs. Wait up to `seconds` for the runs that are in progress. Then stop them and record them as
+        killed."""
         self._closing.set()
         if self._working:
             await asyncio.wait(list(self._working.values()), timeout=max(0.0, seconds))
@@ -126,7 +130,8 @@ class Ticker:
         return bool(find_due(job, job.read_schedule(), self._last_due.get(job.id), now))
 
     async def _find_wait(self) -> float:
-        """Return the seconds until the next due time or retry, or until the job files are to be read again."""
+        """Return the seconds until the next tick: until the next due time, until the next attempt of a failed run, or
+        until the job files must be read again."""
         now = clock.now()
         times: list[float] = [
             due
@@ -141,7 +146,8 @@ class Ticker:
     # ---------------------------------------------------------------- runs
 
     def _start(self, job_id: str, work: Coroutine[Any, Any, None]) -> None:
-        """Begin the work of a job, unless some is under way."""
+        """Start `work`, the coroutine of a run, in a task. Discard it if this ticker already works on the same job or
+        is closing."""
         if job_id in self._working or self._closing.is_set():
             work.close()
             return
@@ -155,7 +161,8 @@ class Ticker:
             _log.error("the job %s cannot run: %s", job_id, secrets.redact(str(problem) or repr(problem)))
 
     async def _run_due(self, job_id: str) -> None:
-        """Run the due times of a job, one after the other. Job file and store are read again before each."""
+        """Run a job for each of its due times, one after the other. Before each run, read the job file and the last due
+        time in the store again."""
         async with self._slots:
             while not self._closing.is_set():
                 job = await asyncio.to_thread(self.files.get, job_id)
@@ -194,7 +201,7 @@ class Ticker:
     # ---------------------------------------------------------------- after a crash
 
     async def _recover(self, jobs: Mapping[str, Job]) -> None:
-        """Record killed runs, and hand over the results that their processes left."""
+        """Record the runs whose process died as killed, and deliver the results that such processes did not deliver."""
         await recover_runs(self._db, jobs, self._is_spared)
         now = clock.now()
         for run in await asyncio.to_thread(self._db.job_runs.list_undelivered):
@@ -209,14 +216,15 @@ class Ticker:
             await self._delivery.deliver(job, run, answer)
 
     def _is_spared(self, run: JobRun) -> bool:
-        """Return whether a run with an expired lease may still be at work, because its process runs here."""
+        """Return whether a run with an expired lease may still be in progress. This is so for about a minute if its
+        process is on this machine, because the machine may have been asleep."""
         if run.holder_host != os.uname().nodename:
             return False
         first = self._suspects.setdefault(run, monotonic())
         return monotonic() - first < SUSPECT_S
 
     def _report_broken(self, broken: Sequence[BrokenFile]) -> None:
-        """Log each broken job file once."""
+        """Log a warning for each job file that cannot be read. The same problem of the same file is logged once."""
         now = {str(file.path): file.problem for file in broken}
         for path, problem in now.items():
             if self._reported.get(path) != problem:
@@ -227,8 +235,12 @@ class Ticker:
 async def recover_runs(
     db: SessionDB, jobs: Mapping[str, Job], is_spared: Callable[[JobRun], bool] = lambda _run: True
 ) -> list[JobRun]:
-    """Record the runs whose process is gone as killed. They are tried again as their jobs say. Return them. `is_spared`
-    as in `JobRuns.recover`; by default, only processes that are known to have ended count."""
+    """Record the runs whose process died as killed, and return them. The retry settings of their jobs decide whether
+    there is another attempt.
+
+    `is_spared` decides about runs whose lease has expired (see `JobRuns.recover`). By default all of them are spared,
+    and a run is recorded as killed only if its process is known to have ended.
+    """
 
     def choose_retry(run: JobRun) -> float | None:
         job = jobs.get(run.job_id)

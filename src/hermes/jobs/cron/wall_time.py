@@ -12,12 +12,12 @@ FIRST, SECOND = 0, 1
 
 
 def to_wall(at: float, zone: tzinfo) -> datetime:
-    """Return the wall time of an instant, without a time zone."""
+    """Return the wall-clock time of the instant `at` in a time zone, as a `datetime` without a zone."""
     return datetime.fromtimestamp(at, UTC).astimezone(zone).replace(tzinfo=None, fold=FIRST)
 
 
 def to_instant(wall: datetime, zone: tzinfo) -> int:
-    """Return the instant of a wall time. Its microseconds are ignored."""
+    """Return the instant of a wall-clock time in a time zone. The microseconds of the wall-clock time are ignored."""
     wall = wall.replace(microsecond=0)
     first = _find_instant(wall, zone, FIRST)
     if to_wall(first, zone) == wall:
@@ -31,13 +31,14 @@ def _find_instant(wall: datetime, zone: tzinfo, fold: int) -> int:
 
 
 def find_offset(at: float, zone: tzinfo) -> int:
-    """Return the offset from UTC at an instant, in seconds."""
+    """Return the UTC offset of a time zone at the instant `at`, in seconds."""
     offset = datetime.fromtimestamp(at, UTC).astimezone(zone).utcoffset()
     return 0 if offset is None else int(offset.total_seconds())
 
 
 def find_change(before: int, after: int, zone: tzinfo) -> int:
-    """Return the first instant in (before, after] whose offset differs from that of `before`."""
+    """Return the first instant between `before` and `after` at which the UTC offset of the time zone differs from the
+    offset at `before`. The offset must change once between them."""
     offset = find_offset(before, zone)
     while after - before > 1:
         middle = (before + after) // 2

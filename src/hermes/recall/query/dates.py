@@ -92,11 +92,11 @@ class _Calendar:
         return Span(self.at(date(year, 1, 1)), self.at(date(year + 1, 1, 1)))
 
     def since(self, day: date) -> Span:
-        """Return the range that starts on `day` at the current time of day and ends now."""
+        """Return the time range from the current time of day on `day` until now."""
         return Span(min(self.now, self.at(day, *self._fields(self.now)[3:])), self.now)
 
     def unit(self, name: str, back: int) -> Span:
-        """Return the day, week, month or year that is `back` units before the current one."""
+        """Return the time range of the day, week, month or year that is `back` such units before the current one."""
         if name == "day":
             return self.days(self.today - timedelta(back))
         if name == "week":

@@ -84,7 +84,7 @@ def find_days(folded: str) -> tuple[Stretch, ...]:
 
 
 def find_months(text: str) -> tuple[Stretch, ...]:
-    """Return the months that are named without a day. The word "may" by itself is not regarded as a month."""
+    """Return the months that a question names without a day. The word "may" by itself does not count as a month."""
     found = [stretch for form in MONTH_FORMS for match in form.finditer(text) if (stretch := _read(match))]
     return tuple(dict.fromkeys(found))
 

@@ -111,8 +111,8 @@ def trim_word(word: str) -> str:
 
 
 def _pair_parentheses(word: str) -> dict[int, int]:
-    """Map the position of each closing parenthesis to that of its opening partner. Parentheses without a
-    partner are left out."""
+    """Return the position of each closing parenthesis in a word, mapped to the position of the opening parenthesis that
+    belongs to it. Parentheses without a partner are left out."""
     partners, opened = dict[int, int](), list[int]()
     for parenthesis in re.finditer(r"[()]", word):
         if parenthesis[0] == "(":
@@ -123,8 +123,8 @@ def _pair_parentheses(word: str) -> dict[int, int]:
 
 
 def _measure_ending(word: str, end: int) -> int:
-    """Return the number of punctuation characters directly before `end` that are not part of the word. Only
-    one kind of punctuation is measured, so the caller repeats the call until it returns 0."""
+    """Return how many characters of a word, directly before the position `end`, are punctuation of the sentence and not
+    part of the word. One call counts only one kind of punctuation, so the caller repeats it until the result is 0."""
     last = word[end - 1]
     if last in ENDINGS:
         return 1

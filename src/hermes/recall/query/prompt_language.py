@@ -44,7 +44,7 @@ FIELDS = frozenset((*CHOICES, *TEXTS, *DATES, "tag", "has", "is"))
 
 
 class Field(NamedTuple):
-    """A recognised field, with its value as typed."""
+    """A field in a query, such as `source:cli`, with its value as typed."""
 
     name: str
     value: str
@@ -105,8 +105,8 @@ class Fields:
         return tuple(value for value in chosen or every if value not in barred)
 
     def take(self, name: str, value: str, typed: str, negated: bool) -> bool:
-        """Apply a field. Return False if it has no meaning; text that looks like a field is then added to
-        `ignored`."""
+        """Apply a field of the query to the collected fields. Return False if its name or value is invalid. The text is
+        then searched for as words, and if it looks like a field, it is added to `ignored`."""
         if name in FIELDS and value.strip() and self._apply(name, value.strip(), negated):
             self.understood.append(Field(name, value, negated))
             return True
@@ -115,8 +115,8 @@ class Fields:
         return False
 
     def take_date(self, name: str, value: str, negated: bool) -> bool:
-        """Apply a date field. Return False if it is negated or the value is not a date; the caller can then
-        try fewer words."""
+        """Apply a date field of the query. Return False if the field is negated, or if the value is not a date. The
+        caller can then try the beginning of the value, with fewer words."""
         if negated or not self._is_date(name, value):
             return False
         self.understood.append(Field(name, value))
@@ -182,7 +182,7 @@ _FIELD = re.compile(r"(-?)([a-z]{2,}):(.*)", re.DOTALL)
 
 
 class Reading(NamedTuple):
-    """A parsed query."""
+    """The result of parsing a query: its query tree and its fields."""
 
     tree: Node | None
     """The condition on the text; None if the query has fields only."""
@@ -234,8 +234,8 @@ _Unit = _Open | _Close | _Token
 
 
 class _Piece(NamedTuple):
-    """Text between spaces and quotes. `opens` and `closes` are the numbers of parentheses at its start and
-    end that may form groups."""
+    """A part of a query: text without spaces, or a quoted phrase. `opens` and `closes` are the numbers of parentheses
+    at its start and at its end that may form groups."""
 
     text: str
     quoted: bool
@@ -263,8 +263,8 @@ def _split_units(text: str) -> Iterator[_Unit]:
 
 
 def _count_edges(bare: str) -> tuple[int, int]:
-    """Return the number of parentheses at the start and at the end that may form groups, and are not part of
-    the word itself."""
+    """Return how many parentheses at the start and how many at the end of a word may form groups. Parentheses that
+    belong to the word itself, as in `foo(bar)`, are not counted."""
     if not bare.strip("()"):
         return (0, 0) if len(set(bare)) > 1 else (bare.count("("), bare.count(")"))
     partner: dict[int, int] = {}
@@ -286,8 +286,9 @@ def _count_edges(bare: str) -> tuple[int, int]:
 
 
 def _match_parentheses(pieces: list[_Piece]) -> list[tuple[int, int]]:
-    """Return, for each piece, how many of its opening and closing parentheses have a partner. If some
-    parentheses of a run have no partner, the outer parentheses of the run form groups."""
+    """Return, for each piece of a query, how many of its opening and how many of its closing parentheses form groups:
+    those that have a partner in the query. If only some of the parentheses at one end of a piece have a partner, the
+    outer ones form the groups."""
     opened: list[int | None] = []
     found = [[0, 0] for _ in pieces]
     for number, piece in enumerate(pieces):
@@ -304,7 +305,7 @@ def _match_parentheses(pieces: list[_Piece]) -> list[tuple[int, int]]:
 
 
 class _Group:
-    """The nodes read so far between two parentheses."""
+    """The part of the query tree that was built so far from the text between two parentheses."""
 
     def __init__(self, *, negated: bool = False) -> None:
         self.negated = negated
@@ -345,7 +346,8 @@ class _Reader:
         return self._groups[0].build_node()
 
     def _take(self, units: list[_Unit], at: int) -> int:
-        """Read the unit at `at` and return the number of units consumed."""
+        """Read the unit of the query at the index `at`, such as a word, a phrase or a parenthesis. Return the number of
+        units that were read, which is more than 1 if a field extends over several."""
         match units[at]:
             case _Open():
                 self._groups.append(_Group(negated=self._negated and self._something))
@@ -381,7 +383,8 @@ class _Reader:
         self._negated = False
 
     def _read_field(self, token: _Token, following: list[_Unit]) -> int:
-        """Return the number of units that form a field and its value, or 0 if there is no field."""
+        """If `token` begins a field, apply the field. Return the number of units that the field and its value consist
+        of, or 0 if it is not a field. `following` are the units after the token."""
         looks = _FIELD.fullmatch(token.text)
         if looks is None:
             return 0
@@ -400,7 +403,8 @@ class _Reader:
 
 
 def _list_date_candidates(first: str, following: list[_Unit]) -> Iterator[list[str]]:
-    """Yield the sequences of words that may be a date, longest first."""
+    """Yield the sequences of words after a date field that may form its date, longest first. `first` is the word that
+    is attached to the field's name."""
     words = [first]
     for unit in following[: LONGEST_DATE - 1]:
         if not isinstance(unit, _Token) or unit.quoted or unit.glued:

@@ -1,4 +1,4 @@
-"""Checks of search arguments: message filters and sort order."""
+"""Checks the arguments of searches: message filters and sort order."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ def _match_words(words: str, terms: Sequence[str]) -> list[str]:
 
 
 def _find_form(lower: str, term: str) -> str | None:
-    """Return the term if the text contains it as a whole word. Otherwise return another form of it that the
-    text contains, or None."""
+    """Return `term` if the text contains it as a whole word. Otherwise return another form of the term that the text
+    contains, such as a plural. None if the text contains neither."""
     if is_spaceless(term):
         return term if term in lower else None
     if any(word == term for word in _find_words(lower, term)):
@@ -96,8 +96,8 @@ def _find_words(lower: str, beginning: str) -> Iterator[str]:
 
 
 def get_stem(term: str) -> str | None:
-    """Return the approximate stem of an English word, or None for other words. Stems are used only to compare
-    words of matches that the index has already found."""
+    """Return the approximate stem of an English word, or None for any other word. Stems are used only to compare the
+    question with messages that the index has already found."""
     if not term.isascii() or not term.isalpha():
         return None
     for ending in ENDINGS:

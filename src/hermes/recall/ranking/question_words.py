@@ -63,7 +63,8 @@ class Question(NamedTuple):
 
 
 def parse_question(text: str, now: float) -> Question:
-    """Parse a question or an expression, which may contain fields. Dates are relative to `now`."""
+    """Parse a question or an expression, which may contain fields and the extensions of `prompt_language`. Dates in
+    fields are relative to the time `now`."""
     typed = replace_surrogates(text[:LONGEST])
     reading = prompt_language.read(typed, now)
     if not reading.fields and not INTERACTIVE.search(typed):
@@ -98,8 +99,8 @@ def _is_sentence(text: str) -> bool:
 
 
 def read_question(text: str) -> Question:
-    """Parse a question, which may contain operators of `query.operators`. Every string is a valid question;
-    this never raises."""
+    """Parse a question, which may contain the operators of `query.operators` but no fields. Every string is a valid
+    question, so this never raises."""
     typed = replace_surrogates(text[:LONGEST])
     must = parse(typed) if STRICT.search(typed) and not is_question(typed) else None
     plain = OPERATOR.sub(" ", NEGATED.sub(" ", typed))
@@ -115,7 +116,8 @@ def read_question(text: str) -> Question:
 
 
 def _find_names(text: str) -> Iterator[str]:
-    """Yield the words that are capitalised inside a sentence."""
+    """Yield the words of a question that are probably names: those that begin with a capital letter inside a
+    sentence."""
     last = None
     for start, end in find_token_spans(text):
         between = "." if last is None else text[last:start]
@@ -149,8 +151,8 @@ def _extract_content(folded: str) -> list[str]:
 
 
 def _extract_terms(folded: str, left_out: frozenset[str]) -> list[str]:
-    """Return the distinct index terms of a text. In a script without spaces, a run of characters is split
-    into pairs, unless it is a single character."""
+    """Return the distinct index terms of a folded text, except for the words in `left_out`. In a script without spaces,
+    adjacent characters are split into overlapping pairs. A character that stands alone is a term by itself."""
     found: dict[str, None] = {}
     for start, end in find_token_spans(folded):
         token = folded[start:end]

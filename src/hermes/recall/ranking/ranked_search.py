@@ -84,7 +84,8 @@ class RankedSearch:
         exclude_session: str | None = None,
         include_hidden: bool = False,
     ) -> SearchResults:
-        """Return one row for each conversation. The offset of the request is not used."""
+        """Return one result row for each conversation that matches the query, best first. The offset of the request is
+        not used."""
         limit, order = request.limit, request.order
         results = SearchResults()
         results.order = order
@@ -125,7 +126,8 @@ class RankedSearch:
         return results
 
     def _search_phrasing(self, question: Question, request: SearchRequest, include_hidden: bool) -> Ranked:
-        """Search for one phrasing, within the caller's filter and without hidden conversations."""
+        """Return the result for one phrasing of the question, within the caller's filter and without hidden
+        conversations."""
         message_filter = request.message_filter
         if question.fields is not None:
             message_filter = intersect_filters(message_filter, question.fields)
@@ -153,8 +155,8 @@ class RankedSearch:
         return self.rank(question._replace(must=None), message_filter, near=True)
 
     def _search_exact(self, question: Question, tree: Node, request: SearchRequest) -> Ranked:
-        """Return the conversations that match exactly, in the order of the search. If the query consists of
-        fields only, all messages that they allow match."""
+        """Return the conversations with a message that matches the query exactly, in the order of the search, without
+        scores. If the query consists of fields only, every message that the fields allow is a match."""
         answer = self._engine.search(tree, request)
         found: dict[str, Found] = {}
         with self._engine.read() as reader:
@@ -172,8 +174,8 @@ class RankedSearch:
         return Ranked(found, [], Candidates([], [], [], order=answer.order))
 
     def rank(self, question: Question, message_filter: MessageFilter, *, near: bool = False) -> Ranked:
-        """Return the ranked conversations and messages for one phrasing. With `near`, the results are marked
-        as approximate."""
+        """Return the ranked conversations and messages for one phrasing of a question. With `near`, the conversations
+        are marked as approximate matches."""
         days, months = self._resolve_stretches(question.days), self._resolve_stretches(question.months)
         candidates = self._engine.candidates(question.terms, message_filter, must=question.must, days=days)
         ranked = _combine(question, candidates, months)
@@ -184,8 +186,8 @@ class RankedSearch:
         return ranked._replace(conversations=conversations)
 
     def _resolve_stretches(self, stretches: Sequence[Stretch]) -> list[tuple[float, float]]:
-        """Return the start and the end of each day or month. A date without a year yields a range for every
-        year that it can mean."""
+        """Return the start and the end, as times, of each day or month that a question names. A date without a year
+        yields one such range for every year that it can mean."""
         if not stretches:
             return []
         last = get_year(clock.now())
@@ -197,7 +199,8 @@ class RankedSearch:
 
 
 def list_phrasings(query: object) -> list[str]:
-    """Return the phrasings of a query, at most `MOST_PHRASINGS`. Values that are not text are ignored."""
+    """Return the phrasings in `query`, which is a text or several texts, at most `MOST_PHRASINGS`. Values that are not
+    text are ignored."""
     several = [query] if isinstance(query, str) else query if isinstance(query, Iterable) else []
     return [text for text in several if isinstance(text, str) and text.strip()][:MOST_PHRASINGS]
 
@@ -216,8 +219,8 @@ def _compute_score(message: RankedMessage, asks_agent: bool) -> float:
 
 
 def _compute_share(length: int, whole: int, least_from: int, least: float) -> float:
-    """Return the share of its weight that a message of this length keeps. Up to the length `whole`, the share
-    is 1. For longer messages, it falls with the logarithm of the length, to `least` at the length
+    """Return the factor, at most 1, by which the weight of a message of this length is multiplied. It is 1 up to the
+    length `whole`. For longer messages it falls with the logarithm of the length, to the value `least` at the length
     `least_from`."""
     if length <= whole:
         return 1.0
@@ -296,15 +299,15 @@ def _select_best(reader: Reader, found: Iterable[Found], order: Order) -> list[F
 
 
 def _to_time(timestamp: object) -> float:
-    """Return the time of a message. A value that is not a number, which another program may have stored, comes
-    last."""
+    """Return the timestamp of a message as a number. Another program may have stored a value that is not a number. For
+    such a value, return a number that sorts last."""
     return timestamp if isinstance(timestamp, int | float) else -inf
 
 
 def _lower_scores(results: SearchResults) -> None:
-    """Lower each score to that of the row before it, if it is higher. With several phrasings, an exact match
-    of one phrasing is listed before a near match of another, even if its score is lower. Without this
-    correction, scores could rise down the list."""
+    """Change the scores of the result rows so that no row has a higher score than the row before it. With several
+    phrasings of a question, an exact match of one phrasing is listed before an approximate match of another, even if
+    its score is lower. Without this correction, scores could rise down the list."""
     for before, row in pairwise(results):
         row["score"] = min(row["score"], before["score"])
 

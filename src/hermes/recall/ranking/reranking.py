@@ -46,7 +46,8 @@ CONTENT = "SELECT role, content_kind, content FROM messages WHERE id = ? AND len
 
 
 class _Wanted(NamedTuple):
-    """The stems of the question's words."""
+    """The stems that the second ranking looks for in messages: the names in the question, and its pairs of neighbouring
+    words."""
 
     names: frozenset[str]
     neighbours: tuple[tuple[str, str], ...]
@@ -61,8 +62,9 @@ def rerank(
     messages: Sequence[tuple[float, RankedMessage]],
     weights: Mapping[str, float],
 ) -> dict[str, Found]:
-    """Return the conversations, with raised scores for the best ones. A conversation that is not ranked again
-    stays below those that are. `weights` gives a weight for each kind of conversation."""
+    """Return `conversations`, keyed by their first session, with higher scores for the best ones. `messages` are the
+    ranked messages of the conversations. `weights` gives a weight for each kind of conversation. Only the best
+    conversations are examined; the others keep their scores, so they stay below."""
     wanted = _make_wanted(question)
     if wanted is None:
         return conversations
@@ -82,7 +84,7 @@ def rerank(
 
 
 def _make_wanted(question: Question) -> _Wanted | None:
-    """Return the names and neighbouring words of the question, or None if it has neither."""
+    """Return the stems of the names and of the pairs of neighbouring words in the question. None if it has neither."""
     if any(map(is_spaceless, question.terms)):
         return None
     names = frozenset(map(_stem, question.names))
@@ -94,7 +96,8 @@ def _make_wanted(question: Question) -> _Wanted | None:
 
 
 def _locate_words(reader: Reader, message_id: int, wanted: _Wanted) -> dict[str, list[int]]:
-    """Return the positions of the question's words in the beginning of a message, keyed by stem."""
+    """Return where the words of the question occur in the beginning of a message: for each stem, the numbers of the
+    words."""
     places: dict[str, list[int]] = {}
     row = reader.row(CONTENT, message_id)
     if row is not None:

@@ -71,8 +71,8 @@ def make_result_row(reader: Reader, found: Found) -> dict[str, Any] | None:
 def make_row(
     reader: Reader, found: Found, message: tuple[int, str, str], excerpt: str, reason: str
 ) -> dict[str, Any] | None:
-    """Return the row of a conversation. `message` is the id, the session and the role of the
-    message to show."""
+    """Return the result row of a found conversation. `message` is the id, the session and the role of the message to
+    show, `excerpt` its snippet, and `reason` says why it was found. None if the conversation no longer exists."""
     row = reader.row(CONVERSATION, found.root_id)
     if row is None:
         return None
@@ -105,8 +105,8 @@ def format_score(score: float) -> float:
 def _find_best_message(
     reader: Reader, block: RankedBlock, terms: Sequence[str], message_filter: MessageFilter
 ) -> Sequence[Any] | None:
-    """Return the message of a block that contains the most words of `terms`. Other forms of a word count as
-    well. Return None if the filter allows none of the messages."""
+    """Return the row of the message in a block that contains the most words of `terms`. Other forms of a word count as
+    well. Return None if the filter allows none of the messages in the block."""
     best, most = None, -1.0
     for row in reader.rows(RANGE, block.session_id, block.first_id, block.last_id):
         _id, _session, role, at, *columns = row
@@ -128,8 +128,8 @@ def _find_best_message(
 def _extract_message_text(
     role: str | None, content: Any, kind: str | None, tool_name: str | None, tool_calls: str | None
 ) -> str:
-    """Return the text of a message without its reasoning. If the message has no text, return its
-    tool calls."""
+    """Return the text of a message without the model's reasoning. If the message has no text, return a description of
+    its tool calls."""
     text = read_text(decode(content, kind), role)
     if text.strip() or not tool_calls:
         return text
@@ -159,7 +159,8 @@ def explain_match(matched: Sequence[str], found: Found) -> str:
 
 
 def _join_runs(matched: Sequence[str]) -> list[str]:
-    """Join overlapping pairs of characters back to the typed text, for a script without spaces."""
+    """Return the matched terms, with overlapping pairs of characters joined to the text that the person typed. Terms of
+    scripts without spaces are such pairs. Other terms are not changed."""
     runs: list[str] = []
     for term in matched:
         if (

@@ -32,7 +32,8 @@ Hit = tuple[int, int, int]
 
 
 def make_ascii_snippet(text: str, goals: Sequence[Goal], tokens: int) -> str:
-    """Return the best cluster of matches with its surroundings, about `tokens` words long."""
+    """Return the snippet of an ASCII text: the part with the most matches of the goals, and the words around it. It is
+    about `tokens` words long."""
     folded = text.lower()
     hits = sorted(
         {hit for number, goal in enumerate(goals) for hit in _find_hits(text, folded, goal, number)}
@@ -51,8 +52,8 @@ def make_ascii_snippet(text: str, goals: Sequence[Goal], tokens: int) -> str:
 
 
 def _find_hits(text: str, folded: str, goal: Goal, number: int) -> Iterator[Hit]:
-    """Yield every match of a goal. If the text contains the goal's literal, only the literal matches;
-    otherwise the words do."""
+    """Yield the position of every match of a goal in the text. If the goal has a literal that the text contains, only
+    the literal is matched. Otherwise the tokens of the goal are matched."""
     if goal.literal is not None:
         spans = [match.span() for match in islice(goal.literal.finditer(folded), _ENOUGH)]
         if spans or not goal.tokens:
@@ -97,8 +98,8 @@ def _compile_pattern(goal: Goal) -> re.Pattern[str]:
 
 
 def _find_in_identifiers(text: str, folded: str, goal: Goal) -> list[tuple[int, int]]:
-    """Return the spans (start, end) in which the tokens of the goal are adjacent parts of an identifier:
-    `user name` in getUserName."""
+    """Return the spans (start, end) of the text in which the tokens of the goal are adjacent parts of an identifier.
+    For example, `user name` occurs in `getUserName`."""
     joined = "".join(goal.tokens)
     found, tries = [], 0
     at = folded.find(joined)
@@ -127,7 +128,8 @@ def _find_token(folded: str, at: int, end: int) -> tuple[int, int]:
 
 
 def _choose_frame(folded: str, low: int, high: int, tokens: int) -> tuple[int, int]:
-    """Return the start and end of the snippet: the cluster, widened on both sides to `tokens` words."""
+    """Return the start and the end of the snippet in the text. It consists of the matches from `low` to `high` and of
+    the words before and after them, `tokens` words in total."""
     room = max(0, tokens - len(_TOKEN.findall(folded, low, high)))
     reach = max(room * _LOOKED_AT // 2, _PER_TOKEN)
     first = max(0, low - (reach if high + reach < len(folded) else 2 * reach))
@@ -152,7 +154,8 @@ def _choose_frame(folded: str, low: int, high: int, tokens: int) -> tuple[int, i
 
 
 def _merge_hits(hits: Sequence[Hit], left: int, right: int) -> list[tuple[int, int]]:
-    """Return the spans to mark within the frame. Overlapping matches are merged."""
+    """Return the spans (start, end) to mark in the snippet, which is the text from `left` to `right`. Overlapping
+    matches are merged into one span."""
     joined: list[tuple[int, int]] = []
     for start, end, _ in hits:
         start, end = max(start, left), min(end, right)

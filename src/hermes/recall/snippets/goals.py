@@ -1,5 +1,5 @@
-"""The goals of a snippet are the words and phrases to mark. This module also chooses the best matches of the
-goals."""
+"""The goals of a snippet are the words and phrases of a query that are marked in a text. This module makes the goals,
+and finds the part of a text in which the most goals occur together."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MARK = re.compile(f"{OPEN}|{CLOSE}")
 
 
 class Goal(NamedTuple):
-    """A leaf of the query: its tokens and, if any, a literal. If the text contains the literal, it is marked
-    instead of the tokens."""
+    """A word or phrase of the query that is marked in a text. It has tokens and may have a literal, which includes
+    punctuation. If the text contains the literal, it is marked instead of the tokens."""
 
     tokens: tuple[str, ...]
     prefix: bool
@@ -51,10 +51,9 @@ def _make_goal(leaf: Leaf) -> Goal:
 
 
 def may_match(text: str, tree: Node, *, encoded: bool = False) -> bool:
-    """Return False if the text certainly matches no goal, True if it may match one.
+    """Return False if it is certain that no goal of the query occurs in the text, otherwise True.
 
-    If `encoded`, the text is JSON. Then only letters and digits are compared, because JSON does not escape
-    them.
+    With `encoded`, the text is JSON. Then only letters and digits are compared, because JSON does not escape them.
     """
     if not text.isascii() or (encoded and "\\u" in text):
         return True
@@ -66,10 +65,11 @@ def may_match(text: str, tree: Node, *, encoded: bool = False) -> bool:
 
 
 def find_best_cluster(hits: Sequence[tuple[int, int, int]], reach: int) -> tuple[int, int]:
-    """Return the start and the end of the best cluster of hits.
+    """Return the start and the end of the best cluster of matches in a text. `hits` are the matches in order: their
+    start, their end and the number of their goal.
 
-    All hits of a cluster are within `reach` of each other. The best cluster is the one with the most goals,
-    then with the most hits, then with the earliest position. `hits` must be sorted.
+    All matches of a cluster lie within `reach` characters. The best cluster is the one with the most different goals.
+    If several have equally many, it is the one with the most matches, and then the first one.
     """
     if len(hits) == 1:
         return hits[0][:2]
@@ -91,8 +91,8 @@ def find_best_cluster(hits: Sequence[tuple[int, int, int]], reach: int) -> tuple
 
 
 def fit_snippet(snippet: str, width: int, *, in_colour: bool) -> str:
-    """Return the part of a snippet that fits into a line and contains the first match. If the marks are drawn
-    as colour, they take no space."""
+    """Return the part of a snippet that contains its first match and is at most `width` columns wide. With `in_colour`,
+    the marks around matches are shown as colour and take no space."""
     line = make_printable(snippet)
     unseen = len(OPEN) * len(_MARK.findall(line)) if in_colour else 0
     if make_printable(line, width_limit=width + unseen) == line:  # the whole snippet fits

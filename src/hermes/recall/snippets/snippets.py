@@ -43,7 +43,7 @@ class _Hit(NamedTuple):
 
 
 class _Origin(NamedTuple):
-    """The start and the end in the original text of each folded character."""
+    """For each character of a folded text, its start and end in the original text."""
 
     starts: Sequence[int]
     ends: Sequence[int]
@@ -57,7 +57,8 @@ class _Origin(NamedTuple):
 
 
 def make_snippet(text: str, tree: Node, *, tokens: int = 40) -> str:
-    """Return the best cluster of matches with its surroundings, about `tokens` words long."""
+    """Return the snippet of a text for a query: the part with the most matches, and the words around it. It is about
+    `tokens` words long."""
     goals = make_goals(tree)
     tokens = max(1, tokens)
     if text.isascii():
@@ -77,7 +78,8 @@ def make_snippet(text: str, tree: Node, *, tokens: int = 40) -> str:
 
 
 def _choose_stretch(text: str, goals: Sequence[Goal], tokens: int) -> tuple[int, int]:
-    """Return the start and the end of the stretch to examine in detail."""
+    """Return the start and the end of the part of a long text in which matches are looked for exactly. It is chosen by
+    a faster, less exact search."""
     margin = tokens * _USUAL
     if len(text) > 2 * margin:
         # Lower-casing a long text takes most of the time, and most scripts without spaces have no case.
@@ -107,7 +109,7 @@ def _find_plain(lower: str, goals: Sequence[Goal]) -> list[tuple[int, int, int]]
 
 @lru_cache(256)
 def _compile_likely(goal: Goal) -> re.Pattern[str]:
-    """Return a pattern that finds likely matches without splitting the text into tokens."""
+    """Return a regular expression that finds likely matches of a goal, without splitting the text into tokens."""
     if goal.literal:
         return goal.literal
     head = "" if is_spaceless(goal.tokens[0]) else r"(?<![a-z0-9])"
@@ -116,8 +118,8 @@ def _compile_likely(goal: Goal) -> re.Pattern[str]:
 
 
 def _find_best_stretch(text: str, goals: Sequence[Goal]) -> int:
-    """Return the start of the stretch to examine: a position shortly before the first match in the part of
-    the text that contains the most goals."""
+    """Return the position in a long text at which to begin the exact search for matches. It is shortly before the first
+    match in the part of the text that contains the most goals."""
     best, most, spent = 0, 0, 0
     # Stretches overlap by half, so that each cluster lies completely in at least one of them.
     for start in range(0, len(text), _ROOM // 2):
@@ -152,7 +154,8 @@ def _snap_to_word(text: str, at: int) -> int:
 def _find_hits(
     piece: str, folded: str, origin: _Origin, spans: list[tuple[int, int]], goals: Sequence[Goal]
 ) -> Iterator[_Hit]:
-    """Yield every match of a goal. The positions refer to the folded text."""
+    """Yield every match of a goal in `piece`, a part of the text. The positions refer to `folded`, the folded form of
+    the piece."""
     by_first: dict[str, list[int]] = {}
     loose: list[int] = []  # goals whose first token can be part of a word
     for number, goal in enumerate(goals):
@@ -191,8 +194,8 @@ def _find_hits(
 def _find_identifiers(
     piece: str, folded: str, origin: _Origin, spans: list[tuple[int, int]], firsts: Iterable[str]
 ) -> Iterator[tuple[list[str], list[tuple[int, int]]]]:
-    """Find each identifier that contains one of the tokens in `firsts`. Yield its parts and their
-    positions."""
+    """Yield each identifier in the text that contains one of the tokens in `firsts`, as its parts and the positions of
+    the parts."""
     if piece == piece.lower():
         return  # the usual case, and fast to check
     starts = [start for start, _ in spans]
@@ -217,10 +220,10 @@ def _find_identifiers(
 def _match_side_by_side(
     words: list[str], spans: list[tuple[int, int]], at: int, goal: Goal
 ) -> tuple[int, int] | None:
-    """Return the span of the goal's tokens if they are the adjacent words that begin with word number `at`,
-    otherwise None.
+    """Compare the tokens of a goal with the words of a text from word number `at` on. If they are equal one by one,
+    return the start and the end of the match, otherwise None.
 
-    In a script without spaces, the first and the last word may extend beyond the match.
+    In a script without spaces, the first word may begin before the match, and the last word may end after it.
     """
     count = len(goal.tokens)
     if at + count > len(words):
@@ -257,7 +260,8 @@ def _split_units(folded: str, spans: list[tuple[int, int]]) -> list[tuple[int, i
 def _choose_frame(
     units: list[tuple[int, int]], hits: list[_Hit], tokens: int, length: int
 ) -> tuple[int, int]:
-    """Return the start and end of the snippet: the best cluster, widened on both sides to `tokens` words."""
+    """Return the start and the end of the snippet: the best cluster of matches and the words before and after it,
+    `tokens` words in total."""
     widest = tokens * _WIDEST
     starts = [start for start, _ in units]
     low, high = _find_cluster(units, starts, hits, tokens)
@@ -278,8 +282,8 @@ def _choose_frame(
 def _find_cluster(
     units: list[tuple[int, int]], starts: list[int], hits: list[_Hit], tokens: int
 ) -> tuple[int, int]:
-    """Return the start and the end of the best cluster: the one with the most goals, then the most hits, then
-    the earliest position."""
+    """Return the start and the end of the best cluster of matches: the one with the most different goals, then the one
+    with the most matches, then the first one."""
     best, low, high = (0, 0), 0, 0
     for number, hit in enumerate(hits):
         last = min(max(0, bisect_right(starts, hit.start) - 1) + tokens, len(units)) - 1
@@ -292,7 +296,8 @@ def _find_cluster(
 
 
 def _mark_hits(piece: str, first: int, last: int, marks: list[tuple[int, int]]) -> str:
-    """Return the piece from `first` to `last` with its matches marked. Overlapping matches are merged."""
+    """Return the text of `piece` from the position `first` to `last`, with `>>>` and `<<<` around its matches.
+    Overlapping matches are merged."""
     out: list[str] = []
     at = first
     joined: list[list[int]] = []
@@ -313,7 +318,7 @@ _PIECES = re.compile("[\0-\x7f]+(?=[\0-\x7f]|\\Z)|[\0-\x7f]?[^\0-\x7f]+")
 
 
 def _fold_with_origin(text: str) -> tuple[str, _Origin]:
-    """Return the folded text, and the original position of each of its characters."""
+    """Return the folded form of a text, and for each of its characters the position in the original text."""
     folded = fold(text)
     if len(folded) == len(text) and all(map(_is_folded_alone, set(text))):
         return folded, _Origin(range(len(text)), range(1, len(text) + 1), len(text))

@@ -66,7 +66,8 @@ class FoldedText(NamedTuple):
     position."""
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return the span in the original text that corresponds to a span of the folded text."""
+        """Return the span in the original text that corresponds to the span from `start` to `end` of the folded
+        text."""
         if self.places is None or start == end:
             return (start, end) if self.places is None else (self._place(start), self._place(start))
         return self.places[start], self.places[end - 1] + 1
@@ -77,7 +78,8 @@ class FoldedText(NamedTuple):
 
 
 def fold(text: str) -> FoldedText:
-    """Return the text with look-alikes replaced by ASCII characters and without invisible characters."""
+    """Return the folded text: look-alike characters are replaced by the ASCII characters that they resemble, and
+    invisible characters are removed."""
     if text.isascii() and not _ODD_ASCII.search(text):
         return FoldedText(text, None)
     pieces: list[str] = []
@@ -92,8 +94,8 @@ def fold(text: str) -> FoldedText:
 def replace_folded(
     pattern: re.Pattern[str], text: str, replace: Callable[[re.Match[str], FoldedText], str]
 ) -> str:
-    """Find all matches of the pattern in the folded text, and return the original text with each of them
-    replaced."""
+    """Find all matches of the pattern in the folded form of `text`. Return the original text with each match replaced
+    by the result of `replace`."""
     folded = fold(text)
     parts: list[str] = []
     done = 0

@@ -28,8 +28,8 @@ MATCH_SHARE = 4
 
 
 class Bounds(NamedTuple):
-    """Maximum numbers of characters that are kept: of a message of a person or the agent, of tool output, and
-    of the match (the message that a search found)."""
+    """The maximum number of characters shown of a message: for a message of a person or the agent, for tool output, and
+    for the message that a search found."""
 
     speech: int
     tool: int
@@ -41,7 +41,7 @@ class Bounds(NamedTuple):
 
 
 class MessageExcerpt(NamedTuple):
-    """A message cut to its bounds."""
+    """A message of the store, cut to the maximum number of characters that `Bounds` allows."""
 
     id: int
     role: str
@@ -84,9 +84,10 @@ def make_message_excerpt(
 
 
 def _strip_reasoning(text: str, clues: Sequence[str]) -> tuple[str, int]:
-    """Return the answer and the length of the reasoning before it.
+    """Return the answer in a message of the agent, without the model's reasoning before it, and the length of the
+    reasoning.
 
-    Return the whole text and 0 if there is no answer, or if the clues occur only in the reasoning.
+    Return the whole text and 0 if the message has no answer, or if the clues occur only in the reasoning.
     """
     reasoning, answer = split_reasoning(text)
     sought = [clue for clue in clues if clue and clue in reasoning]

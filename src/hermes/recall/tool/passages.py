@@ -55,7 +55,7 @@ class Segment(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Consecutive messages, and whether more messages exist before and after them."""
+    """Consecutive messages of a session, and whether the session has more messages before and after them."""
 
     segment: Segment
     messages: list[MessageExcerpt]
@@ -64,8 +64,8 @@ class Window(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """A match in its session. `around` is ordered by distance from the match; the other lists are in
-    chronological order."""
+    """A message that a search found, with messages of the same session that explain it. `around` is ordered by distance
+    from the found message. The other lists are in chronological order."""
 
     match: MessageExcerpt
     exchange: list[MessageExcerpt]
@@ -103,9 +103,12 @@ class Passages:
     def scene(
         self, session_id: str, message_id: int, radius: int, bounds: Bounds, clues: Sequence[str] = ()
     ) -> Scene | None:
-        """Return a message of a session with its surroundings. Return None if the message or the session does
-        not exist. `clues` are pieces of the message's text. If the message is cut, the first of them that
-        occurs remains visible."""
+        """Return a message of a session, with the question, the answer and up to `radius` messages on either side of
+        it. Return None if the message or the session does not exist.
+
+        `bounds` says how much of each message is shown. `clues` are pieces of the message's text. If the message is
+        cut, the first of them that occurs remains visible.
+        """
         with self._engine.read() as reader:
             match = _read_message(reader, session_id, message_id, bounds, clues)
             if match is None or reader.row(SEGMENT, session_id) is None:
@@ -159,8 +162,8 @@ class Passages:
             )
 
     def page(self, session_id: str, after: int, room: int, bounds: Bounds) -> Window | None:
-        """Return the messages of a session after the id `after`, about as many as fit into `room` characters.
-        Return None if there is no such session."""
+        """Return the messages of a session whose id is higher than `after`, about as many as fit into `room`
+        characters. Return None if there is no such session."""
         with self._engine.read(settled=True, wait=False) as reader:
             segment = _read_segment(reader, session_id)
             if segment is None:
@@ -176,8 +179,8 @@ class Passages:
             return Window(segment, messages, after > BEGINNING, more)
 
     def page_before(self, session_id: str, before: int, room: int, bounds: Bounds) -> Window | None:
-        """Return the messages of a session before the id `before`, in order, about as many as fit into `room`
-        characters. Return None if there is no such session."""
+        """Return the messages of a session whose id is lower than `before`, in chronological order, about as many as
+        fit into `room` characters. Return None if there is no such session."""
         with self._engine.read(settled=True, wait=False) as reader:
             segment = _read_segment(reader, session_id)
             if segment is None:
@@ -214,16 +217,16 @@ class Passages:
     def recent(
         self, limit: int, *, source: str | None, since: float | None, until: float | None
     ) -> ConversationPage:
-        """Return conversations, most recent activity first. Jobs, subagents, tools and the archive are
-        included only if `source` is given."""
+        """Return conversations, most recent activity first. Jobs, tool sessions, subagents and archived conversations
+        are included only if `source` is given."""
         selection = ConversationFilter(
             sources=None if source is None else (source,), since=since, until=until
         )
         return Listing(self._engine).list_conversations(selection, limit=limit)
 
     def conversation_of(self, session_id: str | None) -> str | None:
-        """Return the permanent id of the conversation that a session belongs to. Return None if the session
-        is unknown."""
+        """Return the permanent id of the conversation that a session belongs to, which is the id of its first session.
+        Return None if the session is unknown."""
         if not session_id:
             return None
         with self._engine.read(settled=True, wait=False) as reader:
@@ -258,7 +261,8 @@ def _read_message(
 def _walk(
     reader: Reader, sql: LiteralString, session_id: str, at: int, most: int, bounds: Bounds
 ) -> Iterator[MessageExcerpt]:
-    """Yield messages in one direction from `at`. Each row is released before the next one is read."""
+    """Yield up to `most` messages of a session, starting next to the message with the id `at`. The statement `sql`
+    decides the direction. Each row is released before the next one is read."""
     for _ in range(most):
         row = reader.row(sql, session_id, at)
         if row is None:
@@ -296,8 +300,8 @@ def _is_answer(outlined: Row) -> bool:
 
 
 def _find_exchange(match: MessageExcerpt, before: Sequence[Row], after: Sequence[Row]) -> list[int]:
-    """Return the ids of the question before the match and the answer after it. The match itself is not
-    included."""
+    """Return the ids of the person's message before the match and of the agent's answer after it. If the match is
+    itself one of the two, only the other is returned."""
     ids: list[int] = []
     if match.role != "user":
         ids += [message[0] for message in before if _is_question(message)][:1]

@@ -133,7 +133,7 @@ def neutralise_speech(text: str) -> str:
 
 
 def close_fence(text: str) -> str:
-    """Return the text. If a code block in it is not closed, the closing line is appended."""
+    """Return the text of a message. If a Markdown code block in it is not closed, append the closing line."""
     opened = ""
     for line in make_readable(text).split("\n"):
         found = _FENCE_LINE.fullmatch(line)

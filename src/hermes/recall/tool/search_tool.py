@@ -76,10 +76,10 @@ def session_search(
     summary_seconds: float = SUMMARY_SECONDS,
     transcript_size: int = TRANSCRIPT,
 ) -> str:
-    """Answer one call of the tool. The conversation of `current_session` is excluded, because the agent
-    already knows it.
+    """Answer one call of the tool `session_search`. The conversation of `current_session` is left out of the results,
+    because the agent already knows it.
 
-    The summariser receives about `transcript_size` characters of each session.
+    The summariser receives about `transcript_size` characters of each found session.
     """
     try:
         request = parse_arguments(arguments)
@@ -147,14 +147,14 @@ def _discover(
 
 
 def _make_result(store: RecallStore, row: Row, room: int) -> Row | None:
-    """Return the result for a found conversation, or None if it was deleted in the meantime."""
+    """Return the part of the tool's answer about one found conversation, in about `room` characters. `row` is the
+    result row of the search. None if the conversation was deleted in the meantime."""
     scene = store.passages.scene(row["session_id"], row["message_id"], RADIUS, SHOWN, _extract_clues(row))
     return None if scene is None else _format_result(_format_header(row), scene, room)
 
 
 def _compute_room(results: int) -> int:
-    """Return the number of characters available for each result, after the notice and the notes are
-    subtracted."""
+    """Return the number of characters of the tool's answer that are available for each of its results."""
     return (LARGEST - 1_000) // max(1, results)
 
 
@@ -275,7 +275,7 @@ def _start_answer(request: ToolArguments) -> Row:
 
 
 def _format_session(segment: Segment) -> Row:
-    """Return the fields that describe a session."""
+    """Return the fields of the tool's answer that describe a session."""
     about = {
         "session_id": to_one_line(segment.id),
         "title": to_one_line(segment.title) if segment.title else None,
@@ -306,7 +306,7 @@ def _format_message(excerpt: MessageExcerpt, *, match: bool = False) -> Row:
 
 
 def _format_header(row: Row) -> Row:
-    """Return the fields that describe a found conversation."""
+    """Return the fields of the tool's answer that describe a found conversation."""
     why = row.get("why") or ""
     header = {
         "session_id": to_one_line(row["session_id"]),
@@ -326,8 +326,8 @@ def _format_header(row: Row) -> Row:
 
 
 def _extract_clues(row: Row) -> list[str]:
-    """Return the pieces of the message text that the snippet shows: first the whole snippet without marks,
-    then each marked piece."""
+    """Return pieces of the found message's text that its snippet shows: first the whole snippet without marks, then
+    each marked piece."""
     snippet = row["snippet"] or ""
     whole = snippet.replace(OPEN, "").replace(CLOSE, "").removeprefix(CUT).removesuffix(CUT)
     return [whole, *sorted(MARKED.findall(snippet), key=len, reverse=True)]
@@ -357,8 +357,8 @@ def _format_result(header: Row, scene: Scene, room: int) -> Row:
 
 
 def _insert_gaps(messages: list[Row], near: list[int]) -> list[Row]:
-    """Return the messages with an entry inserted wherever messages between two of them are left out. The
-    entry contains their number."""
+    """Return the messages of a result with an item inserted wherever messages between two of them are left out. The
+    item says how many were left out."""
     place = {message_id: number for number, message_id in enumerate(near)}
     lines: list[Row] = []
     for message in messages:

@@ -48,8 +48,8 @@ class Summary(NamedTuple):
 
 
 def format_transcript(window: Window) -> str:
-    """Return the messages as lines of JSON, so that text inside one message cannot imitate another
-    message."""
+    """Return part of a session as text for the summariser. Each message is one line of JSON, so that text inside one
+    message cannot imitate another message."""
     lines = ["(earlier messages left out)"] if window.more_before else []
     for message in window.messages:
         line: dict[str, object] = {"author": to_one_line(message.role), "at": clock.format_iso(message.at)}
@@ -68,8 +68,8 @@ def format_transcript(window: Window) -> str:
 def make_summaries(
     summarise: Summarise, question: str, transcripts: Sequence[str], seconds: float
 ) -> list[Summary]:
-    """Return a summary for each transcript. `seconds` is the time limit for all of them together. A summary
-    that is not finished in time has a `problem` instead of a text."""
+    """Return a summary for each transcript, in the same order. `seconds` is the time limit for all of them together. A
+    summary that failed or is not finished in time has a `problem` instead of a text."""
     prompt = PROMPT.format(question=fence_text(question))
     waiting = deque(enumerate(transcripts))
     answered: SimpleQueue[tuple[int, Summary]] = SimpleQueue()

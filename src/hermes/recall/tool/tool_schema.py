@@ -137,8 +137,8 @@ class ToolArguments(NamedTuple):
 
 
 def parse_arguments(arguments: object) -> ToolArguments:
-    """Parse the arguments of a call. Raise InvalidArgument with a sentence that tells the model what to
-    change."""
+    """Parse the arguments of a call of `session_search`. Raise `InvalidArgument` with a sentence that tells the model
+    what to change."""
     if not isinstance(arguments, Mapping):
         raise _make_error("the arguments must be a JSON object")
     filled = {key: value for key, value in arguments.items() if value is not None and value not in ("", [])}
@@ -199,8 +199,8 @@ def _parse_phrasings(value: object, notes: list[str]) -> tuple[str, ...]:
 
 
 def _parse_moment(key: str, value: object) -> float | None:
-    """Return the epoch seconds of a time, or of the start of a day. Return None if the argument is missing. A
-    time without a UTC offset is local time."""
+    """Return the time that an argument of the tool names, in epoch seconds. For a day, this is its start. A time
+    without a UTC offset is local time. Return None if the argument is missing."""
     if value is None:
         return None
     try:

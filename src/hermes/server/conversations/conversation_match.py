@@ -44,10 +44,11 @@ class Conversations:
     async def open_accepted(
         self, person: Person, mark: RequestMark, request: RequestMessages
     ) -> LockedConversation | None:
-        """Lock the conversation in which an earlier copy of this request was accepted, and resume the request.
-        Return None if the request is new or must be handled as a new one.
-        The earlier copy is unfinished because the process died, the client disconnected or the model failed. If it has
-        an `Idempotency-Key`, it may also be finished. In that case its answer is sent again.
+        """Lock the conversation in which an earlier copy of this request was accepted, and prepare to continue the
+        answer there. Return None if no earlier copy was accepted, or if the request must be handled like a new one.
+
+        The earlier copy is unfinished because the process died, the client disconnected or the model failed. If the
+        request has an `Idempotency-Key`, the earlier copy may also be finished. In that case its answer is sent again.
         """
         known = self._journal.find(mark.mark)
         if known is None:
@@ -107,7 +108,8 @@ class Conversations:
         )
 
     async def accept(self, locked: LockedConversation, mark: RequestMark) -> LockedConversation:
-        """Write the request to the journal. Call this before its message is stored. Return `locked` with the mark."""
+        """Write the request of `locked` to the request journal, under `mark`. Call this before the message of the
+        request is stored. Return a copy of `locked` that contains the mark."""
         request = AcceptedRequest(
             locked.person.name,
             locked.conversation_id,
@@ -120,7 +122,8 @@ class Conversations:
         return locked._replace(mark=mark.mark)
 
     def finish(self, locked: LockedConversation) -> None:
-        """Mark the request as finished, in memory only. `write_finished` writes it to the journal."""
+        """Note in memory that the request of `locked` is finished. `write_finished` writes this to the request
+        journal."""
         if locked.mark is not None:
             self._journal.finish(locked.mark)
 
@@ -131,8 +134,8 @@ class Conversations:
             )
 
     def tidy_after_crash(self, db: SessionDB) -> None:
-        """Remove the leftovers of the requests of a killed process: sessions without messages, and temporary
-        conversations (`store: false`)."""
+        """Read the request journal, and remove what the unfinished requests of a killed process left in the store:
+        sessions without messages, and temporary conversations (`store: false`)."""
         self._journal.load()
         for mark, request in self._journal.list_open():
             try:
@@ -147,8 +150,8 @@ class Conversations:
                 log.warning("session %s could not be tidied: %s", request.session_id, problem)
 
     async def open(self, person: Person, name: str | None, request: RequestMessages) -> LockedConversation:
-        """Lock the conversation `name`. If `name` is None, lock the conversation that the request extends, or a new
-        one."""
+        """Lock the conversation for a request. If the request names a session, `name`, this is the conversation of that
+        session. Otherwise it is the conversation that the request extends, or a new one."""
         if name is None:
             return await self.open_extended(person, request)
         return await self.open_named(person, name, request)
@@ -199,9 +202,12 @@ class Conversations:
         *,
         is_temporary: bool = False,
     ) -> LockedConversation:
-        """Lock a conversation in which `request` follows the answer to the message `message_id`.
-        If the answer is the last one of its conversation and nobody else works there, this is that conversation.
-        Otherwise, and always with `is_temporary`, it is a new branch that ends with the answer.
+        """Lock a conversation in which `request` follows the answer to the message `message_id` of the session
+        `session_id`.
+
+        If that answer is the last one of its conversation and nobody else works there, the conversation itself is
+        locked. Otherwise, and always with `is_temporary`, a new branch that ends with that answer is created and
+        locked.
         """
         store = self._locks.get_store(person)
         answered = await self._locks.run_in_thread(person, find_answer, store, session_id, message_id)
@@ -231,8 +237,9 @@ class Conversations:
         return locked
 
     async def take_back(self, person: Person, session_id: str, message_id: int) -> None:
-        """Remove the message `message_id` and its answer. If no message comes before it, move the
-        conversation to the trash instead."""
+        """Take the message `message_id` of a conversation, and the answer to it, out of the context. If it is the first
+        message, move the whole conversation to the trash instead. Raise a 409 error if other messages follow the
+        answer."""
         store = self._locks.get_store(person)
         await self._locks.run_in_thread(person, find_answer, store, session_id, message_id)
         locked = await self._locks.lock(person, session_id, NOTHING)
@@ -261,11 +268,11 @@ class Conversations:
         await self._locks.leave(locked)
 
     async def view(self, person: Person, session_id: str) -> Conversation[ScopedStore]:
-        """Return the conversation of a session for reading, without a lock."""
+        """Return the conversation of the session `session_id` for reading only. It is not locked for the caller."""
         return await self._locks.view(person, session_id)
 
     async def trash(self, person: Person, session_id: str) -> None:
-        """Move the conversation to the trash."""
+        """Move the conversation of the session `session_id` to the trash."""
         store = self._locks.get_store(person)
         locked = await self._locks.lock(person, session_id, NOTHING)
         try:
@@ -306,7 +313,8 @@ class Conversations:
         request: RequestMessages,
         make_session: Callable[[], str] | None = None,
     ) -> LockedConversation:
-        """Lock a session that this request made. If that fails, delete the session."""
+        """Lock the conversation of `session_id`, a session that was created for this request. If locking fails, delete
+        the session."""
         try:
             locked = await self._locks.lock(person, session_id, request, make_session)
         except BaseException:
@@ -317,7 +325,8 @@ class Conversations:
     async def begin_new(
         self, person: Person, request: RequestMessages, *, is_temporary: bool = False
     ) -> LockedConversation:
-        """Begin a conversation with the messages of a request, and lock it."""
+        """Begin a new conversation for a request, lock it, and store the messages that precede the request's new
+        message. With `is_temporary`, the conversation is moved to the trash when it is released."""
         store = self._locks.get_store(person)
         origin = person.source.to_dict()
         session_id = await self._locks.run_in_thread(person, lambda: store.create_session(origin=origin))
@@ -332,7 +341,7 @@ class Conversations:
 
 
 class AnsweredMessage(NamedTuple):
-    """A person's message with its answer, and the messages after the answer."""
+    """A person's message with its answer (`rows`), and the messages that follow the answer (`since`)."""
 
     rows: list[dict[str, Any]]
     """The person's message and all rows up to the person's next message."""
@@ -340,15 +349,15 @@ class AnsweredMessage(NamedTuple):
 
     @property
     def end(self) -> tuple[str, int]:
-        """The session id and the message id of the end of the answer. This need not be the last row, because a summary
-        may follow."""
+        """The session id and the message id of the last row of the answer. This need not be the last of `rows`, because
+        a summary may follow the answer."""
         last = [row for row in self.rows if row["role"] in ("assistant", "tool")][-1]
         return last["session_id"], last["id"]
 
 
 def find_answer(store: ScopedStore, session_id: str, message_id: int) -> AnsweredMessage:
-    """Return the message `message_id` with its answer. Raise a 404 error if the message is missing, was
-    removed or has no answer."""
+    """Return the person's message with the id `message_id` in the conversation of `session_id`, with the answer to it.
+    Raise a 404 error if the message is missing, was removed or has no answer."""
     rows = store.follow(session_id, message_id - 1) if store.get_session(session_id) else []
     if not rows or rows[0]["id"] != message_id:
         raise response_not_found()
@@ -364,14 +373,15 @@ def _matches(rows: Sequence[dict[str, Any]], messages: Sequence[ChatMessage]) ->
 
 
 def _mark_repeated(locked: LockedConversation, rows: Sequence[dict[str, Any]]) -> LockedConversation:
-    """Return `locked` with the note that the new message is already stored and has no answer. The message is then
-    answered, but not stored again."""
+    """Return a copy of `locked` which says that the new message of the request is already stored: it is the last
+    message of a person in `rows`. The turn then answers the stored message and does not store it again."""
     message_ids = [row["id"] for row in rows if row["role"] == "user"]
     return locked._replace(content=None, repeated_message_id=message_ids[-1])
 
 
 def _is_complete(answer: Sequence[dict[str, Any]]) -> bool:
-    """Return whether these rows end with an answer to the person, and not with a tool call or its result."""
+    """Return whether `answer`, the rows after a person's message, ends with a complete text of the agent. It does not
+    if the last row is a tool call, the result of a tool call, or a text that was cut off."""
     last = answer[-1] if answer else None
     return (
         last is not None

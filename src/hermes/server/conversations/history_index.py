@@ -30,12 +30,12 @@ class HistoryIndex:
             self._marks.load()
 
     def find(self, mark: str) -> list[str]:
-        """Return the conversations with this mark, the latest first."""
+        """Return the ids of the conversations whose mark is `mark`, the latest first."""
         with self._lock:
             return list(reversed(self._alike.get(mark, {})))[:MOST_ALIKE]
 
     def put(self, conversation: str, mark: str | None) -> None:
-        """Set the mark of a conversation. With None, remove the conversation from the index."""
+        """Set the mark of a conversation. If the mark is None, remove the conversation from the index."""
         with self._lock:
             self._marks.put(conversation, mark)
 

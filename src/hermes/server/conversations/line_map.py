@@ -49,7 +49,8 @@ class LineMap:
         self._tidy()
 
     def put(self, key: str, value: Any) -> None:
-        """Set a value. None removes the key. If the write to the file fails, the change is lost at the next start."""
+        """Set the value of a key, in memory and in the file. The value None removes the key. If the file cannot be
+        written, the change lasts only until the process ends."""
         if self.entries.get(key) == value:
             return
         self._set(key, value)

@@ -37,7 +37,7 @@ INSTRUCTED_SO_FAR = "(These were the instructions of the program.)"
 
 
 class LockedConversation(NamedTuple):
-    """A conversation that a request has locked."""
+    """A conversation that a request has locked, together with facts about the request."""
 
     person: Person
     conversation: Conversation[ScopedStore]
@@ -62,8 +62,8 @@ class LockedConversation(NamedTuple):
 
     @property
     def current(self) -> str:
-        """The first session of the conversation. If the conversation was deleted while it was locked, the session that
-        replaces it."""
+        """The id of the first session of the conversation. If the conversation was deleted while it was locked, this is
+        the id of the session that replaces it."""
         return self.conversation.replaced_by or self.conversation_id
 
 
@@ -79,7 +79,7 @@ class ConversationLocks:
     async def run_in_thread(
         self, person: Person, work: Callable[P, T], *args: P.args, **options: P.kwargs
     ) -> T:
-        """Run `work` in a worker thread. The number of threads per key is limited."""
+        """Run `work` in a worker thread and return its result. The number of threads per API key is limited."""
         return await self._workers.run(person.name, work, *args, **options)
 
     async def lock_if_free(
@@ -97,9 +97,10 @@ class ConversationLocks:
         request: RequestMessages,
         make_session: Callable[[], str] | None = None,
     ) -> LockedConversation:
-        """Lock the conversation of a session. Raise `LeaseHeld` if somebody else works in it.
+        """Lock the conversation of a session for a request. Raise `LeaseHeld` if another request or process works in
+        it.
 
-        If the conversation is deleted while it is locked, `make_session` creates the session that replaces
+        If the conversation is deleted while it is locked, `make_session` is called to create the session that replaces
         it.
         """
         store = self.get_store(person)
@@ -120,8 +121,8 @@ class ConversationLocks:
         return LockedConversation(person, conversation, root, request.new.content)
 
     async def view(self, person: Person, session_id: str) -> Conversation[ScopedStore]:
-        """Return the conversation of a session for reading. If a request of this person has locked the conversation,
-        return its object. Otherwise return a new object without a lease."""
+        """Return the conversation of a session for reading. If a request of `person` has locked the conversation at the
+        moment, return the `Conversation` object of that request. Otherwise return a new object without a lease."""
         working = self._working.get(await self._find_root(person, session_id))
         if working is not None and working.store.principal == person.principal:
             return working
@@ -153,8 +154,8 @@ class ConversationLocks:
         return Conversation(store, self._context.agents, scope, surface)
 
     async def leave(self, locked: LockedConversation) -> None:
-        """Release the conversation and update its mark in the history index. Delete a new session in which
-        nothing was stored."""
+        """Release a locked conversation and update its mark in the history index. If the request created the session
+        and nothing was stored in it, delete the session. If the conversation is temporary, move it to the trash."""
         try:
             if locked.is_new and await self.run_in_thread(
                 locked.person, self.discard_if_empty, locked.current
@@ -189,7 +190,8 @@ class ConversationLocks:
         self._index.put(locked.current, make_mark(locked.person, messages) if messages else None)
 
     async def store_messages(self, locked: LockedConversation, messages: Sequence[ChatMessage]) -> None:
-        """Store `messages`, the history that the client sent before its new message."""
+        """Store `messages` in a locked conversation. They are the history that the client sent before its new
+        message."""
         store, session_id, epoch = (
             locked.conversation.store,
             locked.conversation.session_id,
@@ -239,7 +241,8 @@ class ConversationLocks:
     async def update_instructions(
         self, locked: LockedConversation, instructions: str | None, *, keep: bool = False
     ) -> None:
-        """Clear the stored system prompt if the instructions changed, so that it is rebuilt.
+        """Clear the stored system prompt of a locked conversation if `instructions`, the instructions in the request,
+        differ from those in the prompt. The next turn then builds a new prompt.
 
         With `keep`, a request without instructions does not change the prompt.
         """

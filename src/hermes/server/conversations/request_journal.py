@@ -27,7 +27,7 @@ REMEMBERED_S = {True: clock.DAY, False: clock.HOUR}
 
 
 class RequestMark(NamedTuple):
-    """Identifies a request among the requests of its person."""
+    """The values that identify a request among the requests of its person."""
 
     mark: str
     digest: str
@@ -49,7 +49,8 @@ class AcceptedRequest(NamedTuple):
 
 
 def make_request_mark(person: Person, key: str | None, details: bytes) -> RequestMark:
-    """Identify a request by its `Idempotency-Key`, or by `details` if `key` is None."""
+    """Return the mark of a request. It is computed from `key`, the `Idempotency-Key` of the request, or from `details`,
+    the whole content of the request, if `key` is None."""
     digest = person.make_mark("request", details)
     mark = digest if key is None else person.make_mark("idempotency", key.encode("utf-8", "replace"))
     return RequestMark(mark, digest, key is not None)
@@ -76,7 +77,7 @@ class RequestJournal:
         return None if mark in self._done and not request.has_key else request
 
     def list_open(self) -> list[tuple[str, AcceptedRequest]]:
-        """Return the requests whose answer was not sent."""
+        """Return the mark and the record of each request in the journal whose answer was not sent."""
         with self._lock:
             requests = [(mark, _read(entry)) for mark, entry in self._requests.entries.items()]
         return [(mark, request) for mark, request in requests if request is not None and not request.is_done]
@@ -90,11 +91,13 @@ class RequestJournal:
                 self._requests.put(next(iter(others)), None)
 
     def finish(self, mark: str) -> None:
-        """Mark the request as finished, in memory only. `write_finished` writes it to the file."""
+        """Note in memory that the request with this mark is finished. `write_finished` writes this to the journal
+        file."""
         self._done.add(mark)
 
     def write_finished(self, mark: str, session_id: str) -> None:
-        """Write to the file that the request is finished, unless it was accepted again in another session."""
+        """Write to the journal file that the request with this mark is finished. Do nothing if the request was accepted
+        again in a session other than `session_id`."""
         with self._lock:
             request = _read(self._requests.entries.get(mark))
             if request is not None and request.session_id == session_id and mark in self._done:
@@ -120,7 +123,8 @@ class RequestJournal:
 
 
 def _read(entry: Sequence[Any] | None) -> AcceptedRequest | None:
-    """Parse an entry of the file. Return None if it is missing or in the format of another version."""
+    """Parse a value of the journal file. Return None if there is no value, or if another version of the program wrote
+    it."""
     if not isinstance(entry, list) or len(entry) != len(AcceptedRequest._fields):
         return None
     return AcceptedRequest._make(entry)

@@ -67,7 +67,8 @@ def find_or_make_session(store: ScopedStore, name: str) -> NamedSession:
 
 
 def make_replacement(store: ScopedStore, name: str) -> str:
-    """Create the session that replaces the session `name`, which was deleted during a turn. Return its id."""
+    """Create a session in place of the session that a client calls `name` and that was deleted during a turn. Return
+    the id of the new session."""
     return store.create_session() if "/" in name else find_or_make_session(store, name).session_id
 
 
