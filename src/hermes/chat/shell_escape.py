@@ -1,4 +1,4 @@
-"""`! command`: runs a command in the person's shell, without leaving the chat.
+"""`! command`: runs a command in the person's shell, without leaving the terminal conversation.
 
 The model does not see the command. With `!! command`, the model receives the command and its output together
 with the next message.
@@ -96,8 +96,9 @@ async def run_shell_command(chat: Chat, shell: ShellCommand) -> None:
 
 
 def _make_stop(process: asyncio.subprocess.Process) -> Callable[[], None]:
-    """Return a handler for Ctrl-C. The first Ctrl-C does nothing here, because the terminal already sends it
-    to the command. The second terminates the shell of the command. Later ones kill the shell."""
+    """Return a handler for Ctrl-C while a shell command of the person runs. The handler does nothing on the
+    first Ctrl-C, because the terminal already sends it to the command. On the second, it terminates the shell
+    of the command with SIGTERM. On each later one, it kills the shell with SIGKILL."""
     pressed = 0
 
     def stop() -> None:
