@@ -149,8 +149,8 @@ EDITS: dict[Keys | str, Callable[[str, str], tuple[str, str]]] = {
 
 
 def preview_text(presses: Iterable[KeyPress]) -> str:
-    """Return the text that `keys` will produce when the next prompt receives them. Keys for the history and for
-    completion are ignored."""
+    """Return the text that the keys `presses` will produce when the next prompt receives them. Keys for the
+    history and for completion are ignored."""
     before, behind, last = "", "", None
     for press in presses:
         key = Keys.ControlJ if press.key == Keys.ControlM and last == Keys.Escape else press.key
