@@ -354,8 +354,8 @@ class Exports:
 
 
 def suggest_file_name(conversations: Sequence[Conversation]) -> str:
-    """Return the path of an export file in the current folder, named after the conversation. It is the default
-    answer to the question for the file name."""
+    """Return a file name for an export of the conversations, in the current folder. For one conversation, the
+    file is named after it. The result is the default answer to the question for the file name."""
     if len(conversations) > 1:
         return f"{len(conversations)}-conversations.md"
     (conversation,) = conversations
