@@ -65,7 +65,7 @@ class Step(NamedTuple):
 
     @property
     def question(self) -> str | None:
-        """The question to ask before the change. None if the change needs no question."""
+        """The question to ask the user before the change is made. None if no question is needed."""
         if not self.verb or len(self.targets) <= MOST_UNASKED:
             return None
         return f"{self.verb} {name_several(self.targets)}? [y/N]"
@@ -199,7 +199,7 @@ class Changes:
             self._browser.reload(index, step.targets[0])
 
     async def finish(self) -> None:
-        """Wait until all changes are stored."""
+        """Wait until all changes that the user has made in the browser are stored."""
         async with self._lock:  # waiters get the lock in order, so all earlier changes are stored
             pass
 

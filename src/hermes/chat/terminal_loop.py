@@ -48,14 +48,14 @@ T = TypeVar("T")
 TRASHED = "Session {old} was deleted or moved to the trash. Your next message begins a new session."
 PASTED = "Pasted text is sent as a message. To run it, type the ! yourself and paste the command after it."
 TWICE_WITHIN_S = 2.0
-"""The time within which a second Ctrl-C at an empty prompt ends the chat."""
+"""The time within which a second Ctrl-C at an empty prompt ends the program."""
 TICK_S = 0.1
 ENDS_WITHIN_S = 5.0
-"""How many seconds a running answer has to stop after a signal that ends the chat."""
+"""How many seconds a running answer has to stop after a signal that ends the program."""
 AT_ONCE = ("agents",)
 """Slash commands that can run while an answer is made."""
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end the chat cleanly, for example when the terminal window is closed."""
+"""Signals that end the program cleanly, for example when the terminal window is closed."""
 
 
 class Chat:
@@ -78,7 +78,7 @@ class Chat:
         self._interrupted_at = float("-inf")
         self._stopped: Turn | None = None
         self._is_ending = False
-        """Whether a signal has asked to end the chat."""
+        """Whether a signal has asked to end the program."""
         self._listen: Callable[[], None] = _ignore_interrupt
         self._typed: quiet_keyboard.TypedAhead | None = None
         self._commands = BackgroundTasks()
@@ -199,7 +199,7 @@ class Chat:
             raise
         except errors.HermesError as problem:
             self.screen.print_problem(str(problem))
-        except Exception as problem:  # the chat must survive any error
+        except Exception as problem:  # the program must survive any error
             if os.environ.get("HERMES_TRACEBACK"):
                 raise
             self.screen.print_problem(
@@ -316,8 +316,8 @@ class Chat:
     # ---------------------------------------------------------------- resuming a conversation
 
     async def enter(self, session_id: str, asked_cwd: Path | None = None) -> bool:
-        """Resume a conversation. Return False if another process works in it and the person declines to
-        continue."""
+        """Resume a conversation in this terminal. Return False if another process works in it and the person
+        decides not to open it."""
         try:
             with self.busy_notice.watch():
                 notes = await self.conversation.switch_to(session_id, asked_cwd=asked_cwd, reopen=False)
@@ -327,8 +327,8 @@ class Chat:
         return True
 
     async def resolve_conflict(self, session_id: str, lease: Lease) -> bool:
-        """Ask the person how to continue if another process works in the conversation. Return False if they
-        decline."""
+        """If another process works in the conversation, ask the person how to continue. Return False if the
+        person decides not to open the conversation."""
         return await lease_conflict.resolve_conflict(self, session_id, lease)
 
     async def show_recap(self, notes: list[str]) -> None:
@@ -467,7 +467,8 @@ class Chat:
             self._listen()  # restore the Ctrl-C handler that the question replaced
 
     async def _ask_approval(self, event: ApprovalAsked) -> None:
-        """Ask the person for an approval and pass the decision to the turn. Ctrl-C stops the turn."""
+        """Ask the person whether they approve a tool call, and pass the decision to the turn. Ctrl-C stops the
+        turn."""
         turn = self.conversation.turn
         if turn is None:
             return

@@ -137,8 +137,8 @@ def change_all(changes: Iterable[tuple[str, object]]) -> None:
 
 
 def change_text(text: str, key: str, value: object, file: Path) -> str:
-    """Return `text`, the content of config.yaml, with a new value at a dotted path. Raise `BadConfig` if the
-    new text, when parsed, differs from the old one in anything but this value."""
+    """Return `text`, the content of config.yaml, with a new value at the dotted path `key`. Raise `BadConfig`
+    if the new text cannot be made, or if it would differ from the old one in any other value."""
     expected = parse_text(text, file)
     _put(expected, key.split("."), value)
     fresh = _edit_text(text, key.split("."), value)

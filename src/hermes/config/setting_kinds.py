@@ -118,7 +118,7 @@ def make_list(kind: Kind, expected: str) -> Kind:
 
 
 def _check_model(value: object) -> dict[str, Any]:
-    """Accept the name of a model, or a mapping with its name and endpoint. Return both as a mapping."""
+    """Accept the name of a model, or a mapping with its name and endpoint. Return a mapping in both cases."""
     fields = value if isinstance(value, Mapping) else {"model": value}
     if "model" not in fields or not fields.keys() <= MODEL_FIELDS.keys():
         raise ValueError

@@ -22,7 +22,7 @@ have no known cost."""
 
 def fill_home(db: SessionDB, workspace: Path) -> int:
     """Store every sample conversation in `db`, and return the number of sessions stored. `workspace` is the
-    project folder to which the samples belong."""
+    project folder to which the samples about work belong."""
     now = clock.now()
     for number, sample in enumerate(SAMPLES):
         _store_sample(db, _make_id(now, sample.days_ago, number), sample, now, workspace)

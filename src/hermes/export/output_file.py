@@ -45,7 +45,7 @@ class Replace(Enum):
 
 
 class FileKind(Enum):
-    """What is at a path: nothing, an earlier export of this program, or another file."""
+    """What is at a path: nothing, an empty file, an export or report of this program, or something else."""
 
     NOTHING = auto()
     EMPTY = auto()

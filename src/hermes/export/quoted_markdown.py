@@ -97,8 +97,8 @@ def _expand_indentation(line: str) -> str:
 
 
 def _is_in_table(lines: list[str], number: int) -> bool:
-    """Return whether a line looks like a row of a table. Such a row needs no spaces at its end to stay a
-    separate line."""
+    """Return whether the line with the index `number` looks like a row of a table. Such a row needs no spaces
+    at its end to stay a separate line."""
     return "|" in lines[number] and "|" in lines[number + 1]
 
 

@@ -200,8 +200,8 @@ class Export:
 
 def _apply_options(conversations: list[Conversation], options: Options) -> list[Conversation]:
     """Return the conversations with the options of the export applied to the titles, the previews and the
-    counts of their sessions. With `redact`, secrets in titles and previews are redacted. With `prompts_only`,
-    the counts of messages are 0, because they are not known yet."""
+    message counts of their sessions. With `redact`, secrets in titles and previews are redacted. With
+    `prompts_only`, the message counts are set to 0."""
 
     def apply(conversation: Conversation) -> Conversation:
         segments = conversation.segments

@@ -41,7 +41,8 @@ class Asker(Protocol):
 
 
 async def ask_approval(request: ApprovalRequest, screen: Screen, asker: Asker) -> Decision:
-    """Show the requested action and ask for approval. Ctrl-C raises `question.Stopped`."""
+    """Show the tool call that needs an approval, ask the person, and return the decision. Ctrl-C raises
+    `question.Stopped`."""
     # Invisible characters are made visible, so that no part of a command is hidden from the person.
     screen.print_line(make_visible(request.subject), "bold")
     if request.diff:
@@ -84,7 +85,8 @@ class PlainAsker:
 
 
 async def ask_on_stderr(request: ApprovalRequest) -> Decision:
-    """Ask on stderr, because stdout is reserved for the answer. Stdin and stderr must be terminals."""
+    """Ask for the approval of a tool call on stderr, because stdout is reserved for the answer to a one-shot
+    question. Stdin and stderr must be terminals."""
     screen = Screen(Console(stderr=True, highlight=False))
     with create_app_session(output=create_output(stdout=sys.stderr)):
         return await ask_approval(request, screen, PlainAsker())

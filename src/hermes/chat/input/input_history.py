@@ -23,7 +23,7 @@ _log = get_logger(__name__)
 
 HISTORY = "chat_history"
 LONGEST_STORED = 2_000_000
-"""The maximum length of an entry in the file, in characters. A longer entry is kept only until the chat ends.
+"""The maximum length of an entry in the file, in characters. A longer entry is kept only until the program ends.
 """
 LARGEST_FILE = 16_000_000
 """The size in bytes above which the older half of the entries is removed."""
@@ -104,7 +104,7 @@ class InputHistory:
         process may have encrypted it since the last call."""
         try:
             sealed_files().append(self._file, _encode_entry(entry))
-        except (errors.HermesError, OSError) as problem:  # the chat continues without history
+        except (errors.HermesError, OSError) as problem:  # the program continues without history
             self._warn(problem)
 
     def _remove_oldest(self, entries: list[Entry]) -> list[Entry]:

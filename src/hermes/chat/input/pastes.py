@@ -29,8 +29,8 @@ class Pastes:
     def __init__(self) -> None:
         self._pastes: list[str] = []
         self._earlier: list[str] = []
-        """Pastes from the input history of earlier chats. They are numbered separately from the pastes of
-        this chat."""
+        """Pastes from the input history of earlier processes. They are numbered separately from the pastes of
+        this process."""
 
     def abbreviate(self, text: str) -> str:
         """Return the text that the prompt shows for a pasted text: a short paste as it is, and a mark for a

@@ -187,8 +187,8 @@ def _format_arguments(call: Call) -> list[Line]:
 
 
 def view_edit(edit: Edit, *, whole: bool = False) -> list[RenderableType]:
-    """Render the diff of an edit and the note about it. With `whole`, add the new text if the diff is
-    incomplete."""
+    """Render the diff of an edit and the note about the edit, if it has one. With `whole`, add the new text of
+    the file if the diff is incomplete."""
     parts: list[RenderableType] = []
     if edit.diff:
         parts.append(render_diff(edit.diff, most_lines=MOST_OPENED))

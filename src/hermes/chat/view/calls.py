@@ -1,7 +1,7 @@
 """Tool calls of a conversation, read from its messages: name, arguments and result.
 
-The functions return plain text. `call_view` renders calls in the chat. `one_shot` and `hermes sessions show`
-print one line for each call.
+The functions return plain text. `call_view` renders calls on the screen of the terminal conversation.
+`one_shot` and `hermes sessions show` print one line for each call.
 """
 
 from __future__ import annotations

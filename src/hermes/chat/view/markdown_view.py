@@ -204,7 +204,8 @@ class _View(markdown.Markdown):
     }
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Remove the empty lines that rich adds around tables, lists and quotes. The caller adds the spacing."""
+        """Render Markdown without the empty lines that rich adds around tables, lists and quotes. The caller
+        adds the spacing."""
         lines = list(Segment.split_lines(console.render(_Untrimmed(self), options)))
         while lines and _is_empty(lines[0]):
             del lines[0]
@@ -224,7 +225,7 @@ class _Untrimmed:
 
 
 def _is_empty(line: Sequence[Segment]) -> bool:
-    """Return whether a line has neither text nor a background colour."""
+    """Return whether a rendered line has neither text nor a background colour."""
     return all(
         not segment.text.strip() and (segment.style is None or segment.style.bgcolor is None)
         for segment in line

@@ -355,8 +355,8 @@ class Screen:
             self.tick()
 
     def _reclassify(self, text: str) -> None:
-        """Treat `text`, which was shown as a part of the answer, as reasoning. It will be shown folded.
-        Blocks that are already finished stay on the screen."""
+        """Treat `text`, which was shown as a part of the answer, as reasoning. It will be shown folded. Blocks
+        of it that were already written stay on the screen, with a note below them."""
         self._blocks = Blocks()
         if self._has_blocks:
             self._commit(Text("∴ the text above is reasoning; the answer follows", "dim"))
