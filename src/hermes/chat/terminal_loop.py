@@ -133,11 +133,11 @@ class Chat:
             await say_goodbye(self)
 
     def _end(self, me: asyncio.Task[Any] | None) -> None:
-        """Handle a signal that ends the terminal program.
+        """Handle a signal that ends the terminal program. `me` is the task of the program.
 
-        If an answer is being made, it is stopped first, so that its messages are stored as after Ctrl-C. On a
-        second signal, or if a question to the person is on the screen, the program ends without waiting for the
-        answer.
+        If an answer is being made, it is stopped first, so that its messages are stored as after Ctrl-C. The
+        program waits for this at most `ENDS_WITHIN_S` seconds. It does not wait on a second signal, or if a
+        question to the person is on the screen.
         """
         is_answering = self.conversation.turn is not None and not self._printing.locked()
         if is_answering and not self._is_ending:

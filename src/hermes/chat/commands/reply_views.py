@@ -91,7 +91,7 @@ async def _show_resent(chat: Chat, reply: replies.Resent) -> None:
 
 async def _compress(chat: Chat, reply: replies.Compressing) -> None:
     async def show() -> bool:
-        """Show the events of the reply on the screen. Return whether any of them was visible."""
+        """Show the events of the compression on the screen. Return whether any of them was visible."""
         is_seen = False
         async for event in reply.events:
             chat.screen.handle_event(event)

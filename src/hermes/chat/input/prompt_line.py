@@ -122,7 +122,7 @@ class PromptLine:
         return whole
 
     async def wait_until_drawn(self) -> None:
-        """Wait until the first prompt of this process is on the screen."""
+        """Wait until the first prompt of the terminal conversation is on the screen."""
         await self._is_drawn.wait()
 
     async def print_above(self, say: Callable[[], None]) -> None:

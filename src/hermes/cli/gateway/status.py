@@ -91,7 +91,7 @@ def _make_report(settings: GatewaySettings, running: Status | None) -> dict[str,
 
 def _count_queues() -> dict[str, dict[str, int]] | None:
     """Return, for the inbox and for the outbox, the number of entries in each state. Return None if the store
-    cannot be read."""
+    does not exist or cannot be read."""
     from hermes.db.session_db import SessionDB
 
     path = home.get_default_db_path()

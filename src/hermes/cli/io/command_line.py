@@ -87,7 +87,8 @@ def get_first_words(argv: Sequence[str]) -> list[str]:
 
 
 def check_question(words: Sequence[str], commands: Collection[str], subcommands: Iterable[str]) -> None:
-    """Raise `WrongUsage` if the words of a question are probably a mistyped command.
+    """Raise `WrongUsage` if `words`, typed as a question without quotes, are probably a mistyped command. A
+    single unquoted word is always refused if it could be the name of a command.
 
     `subcommands` are the commands of `hermes sessions`. A person may type them without `sessions`.
     """
