@@ -65,14 +65,15 @@ class Step(NamedTuple):
 
     @property
     def question(self) -> str | None:
-        """The question to ask before the change. None if the change needs no question."""
+        """The question to ask the user before the change is made. None if no question is needed."""
         if not self.verb or len(self.targets) <= MOST_UNASKED:
             return None
         return f"{self.verb} {name_several(self.targets)}? [y/N]"
 
 
 def plan_pin(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
-    """Plan to pin the conversations that are not pinned. If all are pinned, plan to unpin them."""
+    """Return the change that pins those of the conversations that are not pinned. If all are pinned, the change
+    unpins them."""
     pinned = not all(conversation.pinned for conversation in conversations)
     return Step(
         "Pinned" if pinned else "Unpinned",
@@ -84,8 +85,8 @@ def plan_pin(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
 
 
 def plan_archive(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
-    """Plan to archive the conversations that are not archived. If all are archived, plan to unarchive
-    them."""
+    """Return the change that archives those of the conversations that are not archived. If all are archived,
+    the change unarchives them."""
     archived = not all(conversation.archived for conversation in conversations)
     return Step(
         "Archived" if archived else "Unarchived",
@@ -110,7 +111,8 @@ def plan_delete(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
 
 
 def plan_rename(db: SessionDB, conversation: Conversation, title: str) -> Step:
-    """Plan a rename. An empty title removes the title. Raise an error if the title is invalid."""
+    """Return the change that renames a conversation. An empty title removes its title. Raise an error if the
+    title is invalid."""
     new_title = db.sanitize_title(title)
     renamed = conversation._replace(title=new_title)
     return Step(
@@ -129,8 +131,9 @@ def list_common_tags(conversations: Sequence[Conversation]) -> list[str]:
 
 
 def plan_tags(db: SessionDB, conversations: Sequence[Conversation], line: str) -> Step:
-    """Plan a change of tags. The tags in `line` replace the tags that all of the conversations have in
-    common. The other tags of each conversation stay.
+    """Return the change that sets the tags of several conversations. `line` contains the new tags as typed.
+    They replace the tags that all of the conversations have in common. The other tags of each conversation
+    stay.
 
     Raise an error if a tag is invalid.
     """
@@ -168,7 +171,7 @@ class Changes:
         self._stop = threading.Event()
 
     def apply(self, step: Step) -> None:
-        """Show a change and store it in the background."""
+        """Show a change in the list at once, and store it in the background."""
         index = self._browser.list.cursor
         self._show(step)
         self._browser.run_worker(self._store(step, index), group="change", exit_on_error=False)
@@ -196,7 +199,7 @@ class Changes:
             self._browser.reload(index, step.targets[0])
 
     async def finish(self) -> None:
-        """Wait until all changes are stored."""
+        """Wait until all changes that the user has made in the browser are stored."""
         async with self._lock:  # waiters get the lock in order, so all earlier changes are stored
             pass
 
@@ -226,7 +229,8 @@ class Changes:
             self._report(step, done)
 
     async def _run(self, step: Step, index: int) -> Sequence[Conversation]:
-        """Change each conversation. If an error occurs, the changes before it can still be undone."""
+        """Make the change `step` to each of its conversations, and return the changed ones. If an error occurs,
+        the changes made before it can still be undone. `index` is the position of the cursor before the change."""
         done: list[Conversation] = []
         try:
             return await self._run_in_thread(step.do, step, done)
@@ -279,8 +283,8 @@ def _run_each(
     done: list[Conversation],
     stop: threading.Event,
 ) -> Sequence[Conversation]:
-    """Change the conversations one by one, until `stop` is set. Add each conversation that still exists to
-    `done`, and return `done`."""
+    """Call `do` with each of the conversations `targets`, until `stop` is set. Add each conversation that was
+    changed to `done`. A conversation that no longer exists is not added. Return `done`."""
     for conversation in targets:
         if not stop.is_set() and do(conversation):
             done.append(conversation)  # noqa: PERF401 -- after an error, these were changed
@@ -292,7 +296,7 @@ class ConversationGone(HermesError):
 
 
 class Exports:
-    """The running export. Only one export can run at a time."""
+    """Runs the exports of the browser. Only one export can run at a time."""
 
     def __init__(self, browser: Browser, db: SessionDB) -> None:
         self._browser, self._db = browser, db
@@ -350,7 +354,8 @@ class Exports:
 
 
 def suggest_file_name(conversations: Sequence[Conversation]) -> str:
-    """Suggest a file in the current folder, named after the conversation."""
+    """Return a file name for an export of the conversations, in the current folder. For one conversation, the
+    file is named after it. The result is the default answer to the question for the file name."""
     if len(conversations) > 1:
         return f"{len(conversations)}-conversations.md"
     (conversation,) = conversations

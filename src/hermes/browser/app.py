@@ -117,9 +117,9 @@ class Browser(App[str]):
             self._load(pause=DEBOUNCE)
 
     def reload(self, cursor: int | None = None, stay_on: Conversation | None = None) -> None:
-        """Load the view again. The cursor moves to `stay_on`, by default the current conversation. If that
-        conversation is no longer listed, the cursor moves to the index `cursor`, by default its current
-        index."""
+        """Load the list again. Then move the cursor to the conversation `stay_on`, by default the one under the
+        cursor. If that conversation is no longer listed, move the cursor to the index `cursor`, by default the
+        index where it is now."""
         place = self.list.cursor if cursor is None else cursor
         self._load(pause=0, cursor=place, stay_on=stay_on or self.list.current)
 
@@ -149,7 +149,7 @@ class Browser(App[str]):
 
     @work(exclusive=True, group="rest", exit_on_error=False)
     async def _load_rest(self, number: int) -> None:
-        """Load and count the search results beyond the best ones."""
+        """After the best results of a search, load and count its other results."""
         await asyncio.sleep(REST_PAUSE)
         view, before = self.view, self.list.rows
         rows = await asyncio.to_thread(source.search_rows, self._db, view, source.MOST_COUNTED, before)
@@ -266,7 +266,8 @@ class Browser(App[str]):
 
     @work(group="choose", exclusive=True, exit_on_error=False)
     async def _leave(self, result: str | None) -> None:
-        """Wait until all changes are stored, then end the app with a result."""
+        """Wait until all changes are stored, then end the browser. `result` is the id of the session to resume,
+        or None."""
         await self._changes.finish()
         self.exit(result)
 
@@ -296,7 +297,7 @@ class Browser(App[str]):
         return isinstance(event, events.Paste) or event.is_printable or event.key in EDITING_KEYS
 
     def is_ready_for(self, event: Pressed) -> bool:
-        """Return whether all keys that were pressed before this one have taken effect."""
+        """Return whether all keys that were pressed before `event` have taken effect."""
         key = event.key if isinstance(event, events.Key) else ""
         waits_for = WORK_TO_WAIT_FOR | {"rest"} if self._reaches_last_row(key) else WORK_TO_WAIT_FOR
         return (
@@ -312,7 +313,7 @@ class Browser(App[str]):
         return self._is_list_in_front and (key in ("end", "ctrl+a") or (key in steps and is_near))
 
     async def load_current_row(self) -> None:
-        """Load the row under the cursor if it is missing."""
+        """If the row under the cursor is not loaded, load it and wait until it is there."""
         if self.list.current is None:
             self._fetch_pages(self.list.cursor, self.list.cursor)
             while any(worker.group == "pages" and not worker.is_finished for worker in self.workers):

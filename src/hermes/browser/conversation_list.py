@@ -55,7 +55,8 @@ class ConversationList(ScrollView, can_focus=False):
     cursor: reactive[int] = reactive(0)
 
     class Needs(Message):
-        """The visible rows from `first` to `last`, both included, are not all loaded."""
+        """The message that some of the visible rows, from the index `first` to the index `last` (both
+        included), are not loaded."""
 
         def __init__(self, first: int, last: int) -> None:
             super().__init__()
@@ -89,7 +90,8 @@ class ConversationList(ScrollView, can_focus=False):
         return self.rows.get(self.cursor)
 
     def show(self, rows: Rows, view: View, cursor: int) -> None:
-        """Replace the rows. The words of the query are highlighted in the names."""
+        """Replace the rows of the list by `rows` and move the cursor to the index `cursor`. The words of the
+        query in `view` are highlighted in the names of the conversations."""
         self.rows, self._is_search, self._words = rows, view.is_search, view.words
         self._reasons = [] if rows.total else describe_empty(view, rows)
         self.set_reactive(ConversationList.cursor, self.validate_cursor(cursor))
@@ -97,7 +99,8 @@ class ConversationList(ScrollView, can_focus=False):
         self.keep_in_sight()
 
     def change(self, changes: Mapping[str, Mapping[str, Any]]) -> None:
-        """Change fields of some rows. `changes` is keyed by the first session of each conversation."""
+        """Change fields of some rows. `changes` maps the id of the first session of each conversation to the
+        new values of its fields."""
         self.rows.change(changes)
         for root_id in changes.keys() & self.marks.keys():
             self.marks[root_id] = self.marks[root_id]._replace(**changes[root_id])
@@ -156,7 +159,8 @@ class ConversationList(ScrollView, can_focus=False):
         self.move(1)
 
     def find_range(self) -> tuple[int, int]:
-        """Return the first and the last index of the range between the row marked last and the cursor."""
+        """Return the first and the last index of the rows from the one that was marked last to the one under
+        the cursor."""
         root_id, index = self._last_marked or ("", 0)
         found = self.rows.find_index(root_id)  # None if the row is not loaded any more
         start = self.validate_cursor(index if found is None else found)
@@ -278,7 +282,8 @@ def _render_heading(
     source_width: int,
     now: float,
 ) -> Text:
-    """Render the first line: marks and name on the left, source and time on the right, padded to `width`."""
+    """Render the first line of a row, padded to `width` columns. The signs for pinned and archived and the name
+    are on the left, and the source and the time are on the right."""
     right = Text(no_wrap=True)
     if width >= ROOM_FOR_SOURCE:
         source = Text(make_printable(conversation.source), styles.source)
@@ -310,8 +315,8 @@ def format_tags(conversation: Conversation) -> str:
 
 
 def _render_snippet(conversation: Conversation, width: int, styles: Styles) -> Text:
-    """Render the second line: the matched text with highlighted matches. The text is cut so that the first
-    match is visible.
+    """Render the second line of a row: the snippet with highlighted matches. The snippet is cut so that the
+    first match is visible.
 
     For a conversation that was found by its title, render its first words instead.
     """
@@ -333,7 +338,7 @@ def _render_snippet(conversation: Conversation, width: int, styles: Styles) -> T
 
 
 def highlight(text: Text, words: Iterable[str], style: Style) -> None:
-    """Style every occurrence of the words, ignoring case."""
+    """Style every occurrence of the words in the text, ignoring case."""
     patterns = sorted((re.escape(word) for word in words if word.strip()), key=len, reverse=True)
     if patterns:
         text.highlight_regex(re.compile("|".join(patterns), re.IGNORECASE), style)

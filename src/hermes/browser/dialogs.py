@@ -100,10 +100,10 @@ class FilterDialog(ModalScreen[View | None]):
             yield Static("Space tick · Tab other side · ⏎ apply · ^X reset", classes="hint")
 
     async def action_apply(self) -> None:
-        """Apply the filters.
+        """Close the dialog and return the view with the filters that the user ticked.
 
-        If the user has not changed the ticked kinds, the view keeps its kinds. If these are the default
-        (None) and a source is ticked, all kinds of that source except subagents are shown.
+        If the user has not changed the ticked kinds, the view keeps its kinds. If these are the default (None)
+        and a source is ticked, all kinds of that source except subagents are shown.
         """
         sources = self.query_one("#sources", Choices).ticked
         ticked = self.query_one("#kinds", Choices).ticked
@@ -118,8 +118,8 @@ class FilterDialog(ModalScreen[View | None]):
         )
 
     def action_reset(self) -> None:
-        """Tick the defaults. The dialog stays open, so that the user can choose other filters or cancel the
-        reset."""
+        """Tick the default filters. The dialog stays open, so that the user can choose other filters or cancel
+        the reset."""
         self._view = self._view._replace(sources=None, kinds=None, archived=False, workspace=None)
         self.query_one("#sources", Choices).tick_only(())
         self.query_one("#kinds", Choices).tick_only(self._view.visible_kinds)

@@ -63,8 +63,8 @@ class Glyphs:
         self._drawn: dict[str, str] = {}
 
     def simplify(self, output: str) -> str:
-        """Return the output with emoji replaced where necessary, so that every emoji has the width that
-        Textual expects."""
+        """Return `output`, the text that Textual writes to the terminal, with emoji replaced where necessary.
+        Every emoji then has the width that Textual expects."""
         return output if output.isascii() else CLUSTER.sub(self._draw, output)
 
     def _draw(self, found: re.Match[str]) -> str:
@@ -99,8 +99,8 @@ class Glyphs:
 
 
 def _find_version(char: str) -> str | None:
-    """Return the Unicode version that added a wide character, or None if that version is not newer than
-    `TRUSTED`."""
+    """Return the Unicode version in which a character became two columns wide. Return None if the character is
+    not wide, or if it was already wide in the version `TRUSTED`."""
     width = get_character_cell_size(char)
     if width != 2 or get_character_cell_size(char, TRUSTED) == width:
         return None

@@ -63,7 +63,7 @@ class KeyQueue:
 
 
 async def _wait_for_handlers(target: MessagePump, browser: Browser) -> None:
-    """Wait until a widget and its ancestors have handled a key, and the focus has moved."""
+    """Wait until a widget and all widgets that contain it have handled a key, and the focus has moved."""
     node: MessagePump | None = target
     while node is not None and node is not browser:
         await _wait_for_messages(node)
@@ -74,7 +74,8 @@ async def _wait_for_handlers(target: MessagePump, browser: Browser) -> None:
 
 
 async def _wait_for_messages(node: MessagePump) -> None:
-    """Wait until a node has handled the messages that are in its queue now, or has been removed."""
+    """Wait until a node of the Textual application has handled the Textual messages that are in its queue now,
+    or has been removed."""
     handled = asyncio.Event()
     if node.call_later(handled.set):
         while not handled.is_set() and node.is_running:

@@ -1,4 +1,5 @@
-"""The table of all keys. The bindings of the app, the bottom line and the help are made from it."""
+"""The table of all keys of the browser. The key bindings, the bottom line of the screen and the key help are
+made from it."""
 
 from __future__ import annotations
 

@@ -134,7 +134,9 @@ class StatusLine(Static):
         self._timer: Timer | None = None
 
     def describe(self, view: View, rows: Rows, cursor: int, marked: int) -> None:
-        """Describe the list, such as `3 marked · 3 of 431 · 12 archived hidden · by last activity`."""
+        """Show a description of the list in the status line, such as `3 marked · 3 of 431 · 12 archived hidden
+        · by last activity`. `cursor` is the index of the current row, and `marked` is the number of marked
+        conversations."""
         if rows.total:
             best = "the best " if rows.are_more and view.limit is not None else ""
             more = "+" if rows.are_more and not best else ""
@@ -170,8 +172,8 @@ class StatusLine(Static):
         self.refresh(layout=True)
 
     def render(self) -> Content:
-        """Render the message; a problem takes as many lines as it needs. If there is no message, render as
-        many parts of the description as fit."""
+        """Render the text about the last action or error, if there is one. An error takes as many lines as it
+        needs. Otherwise render as many parts of the description of the list as fit."""
         text = self._message or self._parts[0] if self._parts else self._message
         for part in [] if self._message else self._parts[1:]:
             longer = f"{text} · {part}"

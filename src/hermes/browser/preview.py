@@ -174,7 +174,8 @@ class Preview(ScrollView, can_focus=True):
         self._read_on()
 
     def _read_on(self) -> None:
-        """Read more messages if the view is near an end of the loaded part."""
+        """Read more messages of the conversation if the user has scrolled near the beginning or the end of the
+        loaded ones."""
         if self._reading.locked() or not self.is_mounted:
             return
         if self.scroll_offset.y < NEAR and self._transcript.has_before:
@@ -264,8 +265,9 @@ class Preview(ScrollView, can_focus=True):
 
 
 def _open_transcript(transcript: Transcript, conversation: Conversation, where: str) -> bool | None:
-    """Open the transcript. Return True if it was opened at the match, False if it was opened elsewhere, and
-    None if the conversation does not exist."""
+    """Load the part of the transcript of `conversation` that `where` names: `match`, `beginning` or the end.
+    Return True if the part contains the match of the search, and False if it is another part. Return None if
+    the conversation does not exist."""
     found = (conversation.session_id, conversation.message_id)
     if (
         where == "match"
@@ -279,12 +281,14 @@ def _open_transcript(transcript: Transcript, conversation: Conversation, where: 
 
 
 def _get_identity(conversation: Conversation) -> tuple[object, ...]:
-    """Return the values that determine the transcript. Equal values mean an equal transcript."""
+    """Return the values of a conversation that determine what the preview shows. If they are equal for two
+    rows, the preview is equal too."""
     return conversation.id, conversation.message_id, conversation.snippet, conversation.last_active
 
 
 def _find_anchor(parts: list[Part], starts: list[int], line: int) -> tuple[Part, int] | None:
-    """Return the part that contains a line, and the offset of the line in it."""
+    """Return the part of the preview that contains the line with the index `line`, and the offset of the line
+    in this part. `starts` are the indexes of the first lines of `parts`."""
     found = None
     for part, start in zip(parts, starts, strict=True):
         if start > line:
@@ -381,13 +385,13 @@ def _render_omission(count: int, which: str, palette: Palette) -> Text:
 
 
 def _render_call(call: str, width: int, palette: Palette, console: Console) -> list[Text]:
-    """Render a call with all its arguments, wrapped, so that everything can be read."""
+    """Render a tool call with all its arguments. Long lines are wrapped, so that everything can be read."""
     line = Text.styled(f"▸ {make_printable(reveal(call))}", palette.tool)
     return list(line.wrap(console, max(1, width), overflow="fold"))
 
 
 def _render_tool_result(excerpt: MessageExcerpt, width: int, palette: Palette) -> Text:
-    """Render the name of the tool and the beginning of its output."""
+    """Render a tool result: the name of the tool and the beginning of its output."""
     output = drop_lone_joiners(make_printable(excerpt.text.piece.strip(), width_limit=4 * width))
     length = len(excerpt.text.piece) + excerpt.text.before + excerpt.text.after
     size = f"  {length:,} characters" if length > len(output) else ""

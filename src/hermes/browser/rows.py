@@ -69,7 +69,7 @@ class Conversation(NamedTuple):
 
     @property
     def short_name(self) -> str:
-        """The name for use in a sentence."""
+        """The name of this conversation in quotation marks, cut for use in a sentence."""
         return f"“{make_printable(self.title or self.preview or self.id, width_limit=22)}”"
 
 
@@ -113,15 +113,17 @@ class Rows:
         return iter([self._at[index] for index in sorted(self._at)])
 
     def to_offset(self, index: int) -> int:
-        """Return the offset in the store of the row with this index."""
+        """Return the position in the store's list of the row that has this `index` in the browser's list. The
+        two differ if a row was inserted before all others."""
         return max(0, index - self._before)
 
     def count_rest(self, offset: int) -> int:
-        """Return the expected number of rows in the store from `offset` to the end."""
+        """Return how many rows the store's list is expected to have from the position `offset` to its end."""
         return self.total - self._before - offset
 
     def put(self, offset: int, rows: Iterable[Conversation]) -> None:
-        """Add a page of rows from the store."""
+        """Add a page of rows that was read from the store. `offset` is the position of its first row in the
+        store's list. If too many rows are in memory, drop those that are farthest from this page."""
         for index, row in enumerate(rows, offset + self._before):
             self._at[index] = row
         if len(self._at) > KEPT and not self.of_search:
@@ -140,14 +142,15 @@ class Rows:
         return next((index for index, row in self._at.items() if row.root_id == root_id), None)
 
     def change(self, changes: Mapping[str, Mapping[str, Any]]) -> None:
-        """Change fields of some rows. `changes` is keyed by the first session of each conversation."""
+        """Change fields of some rows. `changes` maps the id of the first session of each conversation to the
+        new values of its fields."""
         for index, row in self._at.items():
             if row.root_id in changes:
                 self._at[index] = row._replace(**changes[row.root_id])
 
     def remove(self, root_ids: Collection[str]) -> None:
-        """Remove rows. The rows below them move up. For a row that is not loaded, only the total is
-        reduced."""
+        """Remove the rows of the conversations whose first sessions have the ids `root_ids`. The rows below
+        them move up. For a row that is not loaded, only the total is reduced."""
         gone = sorted(index for index, row in self._at.items() if row.root_id in root_ids)
         not_loaded = min(len(root_ids) - len(gone), self.total - len(self._at))
         kept = {index: row for index, row in self._at.items() if row.root_id not in root_ids}

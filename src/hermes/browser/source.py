@@ -56,8 +56,8 @@ def load_page(db: SessionDB, view: View, offset: int) -> list[Conversation]:
 
 
 def load_range(db: SessionDB, view: View, rows: Rows, first: int, last: int) -> list[Conversation]:
-    """Return the rows from `first` to `last`, both included. Rows that are not loaded are read from the
-    store."""
+    """Return the conversations of the rows from the index `first` to the index `last`, both included. Rows that
+    are missing in `rows` are read from the store."""
     if rows.of_search or not rows.find_missing(first, last):
         return [row for index in range(first, last + 1) if (row := rows.get(index)) is not None]
     found = {row.root_id: row for index in (first, last) if (row := rows.get(index)) is not None}
@@ -120,8 +120,9 @@ def load_conversation(
 
 
 def find_index(db: SessionDB, rows: Rows, session_id: str, message_id: int | None) -> int:
-    """Return the index of a session's conversation in the rows. If it is missing, insert it as the
-    first row."""
+    """Return the index in `rows` of the conversation to which a session belongs. If the conversation is missing
+    in `rows`, insert it as the first row. If `message_id` is given, the preview of the row will show that
+    message."""
     target = load_conversation(db, session_id, message_id)
     if target is None:
         return 0
@@ -201,17 +202,17 @@ class Transcript:
         return self._last is not None and (self._more_after or self._last.continued_in is not None)
 
     def open_at(self, session_id: str, message_id: int, clues: tuple[str, ...]) -> bool:
-        """Read the messages around a message. Return False if the message does not exist."""
+        """Load the messages around the message `message_id`. Return False if that message does not exist."""
         window = self._db.passages.transcript(session_id, message_id, PAGE_ROOM, BOUNDS, clues)
         return window is not None and self._begin(window)
 
     def open_at_end(self, session_id: str) -> bool:
-        """Read the end of the conversation. Return False if the conversation does not exist."""
+        """Load the last messages of the conversation. Return False if the conversation does not exist."""
         window = self._read_backwards(session_id, END)
         return window is not None and self._begin(window)
 
     def open_at_beginning(self, session_id: str) -> bool:
-        """Read the beginning of the conversation. Return False if the conversation does not exist."""
+        """Load the first messages of the conversation. Return False if the conversation does not exist."""
         first = session_id
         visited = {first}
         while (segment := self._db.passages.segment(first)) and segment.continues not in (None, *visited):
@@ -221,7 +222,7 @@ class Transcript:
         return window is not None and self._begin(window)
 
     def read_before(self) -> list[Part]:
-        """Read earlier messages and return them in order."""
+        """Read the page of messages before the loaded ones. Return these messages in order."""
         if self._first is None:
             return []
         if self._more_before and self.parts:
@@ -238,7 +239,7 @@ class Transcript:
         return new
 
     def read_after(self) -> list[Part]:
-        """Read later messages and return them in order."""
+        """Read the page of messages after the loaded ones. Return these messages in order."""
         if self._last is None:
             return []
         if self._more_after and self.parts:
@@ -269,8 +270,8 @@ class Transcript:
         return _walk_segments(session_id, after, page, lambda segment: (segment.continued_in, BEGINNING))
 
     def _drop_distant(self, at_end: bool) -> None:
-        """Drop messages until at most `MOST_HELD` characters are left. Drop the last messages if `at_end`,
-        otherwise the first ones."""
+        """Drop loaded messages until at most `MOST_HELD` characters are left. Drop from the end of the loaded
+        part if `at_end` is set, otherwise from its beginning."""
         length = sum(part.message.length for part in self.parts)
         side, dropped = (-1 if at_end else 0), None
         while length > MOST_HELD and len(self.parts) > 1:
@@ -296,8 +297,9 @@ def _walk_segments(
     page: Callable[[str, int, int, Bounds], Window | None],
     further: Callable[[Segment], tuple[str | None, int]],
 ) -> Window | None:
-    """Return the next page that has messages, from this session or from a further session of the
-    conversation. If no page has messages, return the last page that was read; None if there is no page."""
+    """Return the next page of a conversation that has messages. The search begins in the session `session_id`
+    at the position `at`. It goes on in the further sessions of the conversation, as `further` gives them. If no
+    page has messages, return the last page that was read; None if there is no page."""
     window = None
     for _ in range(DEEPEST):
         current = page(session_id, at, PAGE_ROOM, BOUNDS) if session_id is not None else None

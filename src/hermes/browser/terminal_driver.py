@@ -37,7 +37,8 @@ CURSOR_POSITION, CLEAR_LINE = "\x1b[6n", "\x1b[2K"
 
 
 class KeyParser(XTermParser):
-    """Parses input. An Escape that cannot be the beginning of a control sequence is the Escape key."""
+    """Parses the input from the terminal into keys. An Escape that cannot be the beginning of a control
+    sequence is the Escape key."""
 
     def feed(self, data: str) -> Iterable[Message]:
         if data and self._timeout_time is not None and re.match(f"(?!{BEGINS_SEQUENCE})", data):
@@ -73,7 +74,9 @@ class TerminalDriver(LinuxDriver):
         super().write(self._glyphs.simplify(data))
 
     def process_message(self, message: Message) -> None:
-        """Evaluate the replies to the probes. This runs in the input thread."""
+        """Take the cursor positions with which the terminal answers the samples of emoji that were drawn at the
+        start. After the last one, decide which emoji to simplify. All other input is handled by Textual. This
+        runs in the input thread."""
         if not (self._is_measuring and isinstance(message, events.CursorPosition)):
             super().process_message(message)
             return

@@ -59,7 +59,7 @@ class View(NamedTuple):
         }
 
     def is_showing(self, conversation: Conversation) -> bool:
-        """Return whether the filters allow `conversation`, a search result."""
+        """Return whether the filters of this view allow `conversation`, which a search found."""
         return (
             (self.sources is None or conversation.source in self.sources)
             and conversation.kind in self.visible_kinds
@@ -99,7 +99,7 @@ def describe_hidden(hidden: dict[str, int]) -> str:
 
 
 def describe_empty(view: View, rows: Rows) -> list[str]:
-    """Return the lines for an empty list: why it is empty, and what to do."""
+    """Return the lines that are shown in place of an empty list: why it is empty, and what the user can do."""
     filters, hidden = view.describe_filters(), describe_hidden(rows.hidden)
     if not (view.is_search or filters or hidden):
         return [

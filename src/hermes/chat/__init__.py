@@ -8,7 +8,8 @@ from __future__ import annotations
 
 
 def is_installed() -> bool:
-    """Return whether the terminal libraries are installed. A one-shot question does not need them."""
+    """Return whether the libraries of the prompt and the screen (prompt_toolkit and rich) are installed. A
+    one-shot question does not need them."""
     from importlib.util import find_spec
 
     return all(map(find_spec, ("rich", "prompt_toolkit")))

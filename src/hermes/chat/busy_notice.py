@@ -15,14 +15,16 @@ BUSY = "The store is busy; waiting …"
 
 class BusyNotice:
     def __init__(self, show: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """`show` prints the notice. It must not overwrite an open menu."""
+        """`show` is the function that prints the notice that the store is busy. It must not overwrite an open
+        menu."""
         self._show = show
         self._timer: asyncio.TimerHandle | None = None
         self._showing: asyncio.Task[None] | None = None
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Show the notice if the block takes longer than `BUSY_S` seconds."""
+        """Use this around code that may wait for the store. If the `with` block takes longer than `BUSY_S`
+        seconds, show the notice that the store is busy."""
         self._start()
         try:
             yield
@@ -31,8 +33,8 @@ class BusyNotice:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Show no notice while the block runs. Use it around a question to the person. After the block, the
-        waiting time starts again from zero."""
+        """Do not show the notice that the store is busy while the `with` block runs. Use this around a question
+        to the person. After the block, the waiting time starts again from zero."""
         is_watching = self._timer is not None
         self._cancel()
         try:

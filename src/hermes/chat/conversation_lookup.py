@@ -47,7 +47,8 @@ def find_latest(db: SessionDB, workspace: Path | None = None) -> Row | None:
 
 
 def describe_candidates(rows: Sequence[Row]) -> list[str]:
-    """Return a line for each conversation. If some belong to other people, each line names the owner."""
+    """Return one line for each conversation, for a list of choices. If any of the conversations belongs to
+    another owner than the user of this machine, the lines also name the owners."""
     is_shared = any(describe_owner(row) for row in rows)
     return [describe_conversation(row, is_shared) for row in rows]
 
@@ -62,8 +63,8 @@ def describe_conversation(row: Row, with_owner: bool = True) -> str:
 
 
 def describe_owner(row: Row) -> str:
-    """Describe the owner and the chat of a conversation. Return an empty string if it belongs to the user of
-    this machine."""
+    """Return a text that names the owner of a conversation and the chat where it takes place. Return an empty
+    string if the conversation belongs to the user of this machine."""
     owner = row.get("owner") or LOCAL
     if owner == LOCAL:
         return ""

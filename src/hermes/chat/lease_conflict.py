@@ -53,9 +53,11 @@ def describe_holder(lease: Lease) -> str:
 async def follow(
     db: SessionDB, session_id: str, after: int, show: Callable[[Row], None], stop: asyncio.Event
 ) -> str | None:
-    """Show new messages until `stop` is set or no process works in the conversation any more.
+    """Show the new messages of a conversation in which another process works. Stop when `stop` is set or when
+    no process works in the conversation any more.
 
-    Return None if `stop` was set, otherwise a message for the person.
+    `after` is the id of the last message that the person has seen. `show` is called with each new message.
+    Return None if `stop` was set, otherwise a sentence for the person.
     """
     last = after
     while not stop.is_set():
@@ -92,7 +94,9 @@ def format_followed(row: Row) -> tuple[str, str] | None:
 
 
 async def resolve_conflict(chat: Chat, session_id: str, lease: Lease) -> bool:
-    """Ask the person how to continue. Return False if they decide not to open the conversation."""
+    """Tell the person that another process works in the conversation, and ask how to continue. Carry out the
+    choice. Return False if the person decides not to open the conversation. `lease` is the lease of the other
+    process."""
     chat.screen.print_line(describe_holder(lease), "yellow")
     while True:
         match await chat.choose("What now?", CHOICES):
@@ -111,8 +115,8 @@ async def resolve_conflict(chat: Chat, session_id: str, lease: Lease) -> bool:
 
 
 async def handle_takeover(chat: Chat, typed_text: str) -> None:
-    """Handle the takeover of this conversation by another process. `typed_text` is kept for the next
-    prompt."""
+    """Called when another process has taken over the conversation of this terminal. Ask the person how to
+    continue. `typed_text` is the text that could not be sent; it is put into the next prompt."""
     chat.prefill = typed_text
     session_id = await asyncio.to_thread(
         chat.conversation.store.get_compression_tip, chat.conversation.session_id

@@ -1,4 +1,4 @@
-"""Leaving the chat: the question about background processes, and the farewell."""
+"""Leaving the terminal conversation: the question about background processes, and the farewell."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 async def may_leave(chat: Chat) -> bool:
-    """Return whether to end the chat. If background processes are running, ask the person first, because the
-    processes end with the chat. After two refusals in a row, do not ask again."""
+    """Return whether the terminal program may end. If background processes are running, ask the person first,
+    because they end with the program. If the person has answered twice that they want to stay, return True
+    without asking again."""
     commands = _list_processes(chat)
     if not commands or chat.refused_to_leave >= 2:
         return True

@@ -106,7 +106,7 @@ def _split_message(pastes: Pastes, text: str) -> _Parts:
 
 
 def _shorten(text: str, most: int) -> str:
-    """Return the text without its middle, in at most `most` tokens."""
+    """Return `text` with its middle left out, so that it has at most `most` tokens."""
     characters = min(len(text), most * 4)
     short = shorten_middle(text, characters)
     while characters > 1 and (size := tokens.count_text(short)) > most:

@@ -134,7 +134,7 @@ class CallLines:
         self._report(f"subagent {progress.number} {state}: {goal}")
 
     def finish(self) -> None:
-        """Report the edits that started but did not end."""
+        """Called at the end of the turn. Report the edits that started and have no result."""
         for _, call in self._running:
             if call.name in EDITORS:
                 self._report(f"{describe_call(call.name, call.arguments)}: {NO_RESULT}")

@@ -1,4 +1,4 @@
-"""`! command`: runs a command in the person's shell, without leaving the chat.
+"""`! command`: runs a command in the person's shell, without leaving the terminal conversation.
 
 The model does not see the command. With `!! command`, the model receives the command and its output together
 with the next message.
@@ -31,7 +31,7 @@ HEAD, TAIL = 30_000, 20_000
 """How many bytes of an output the model gets, from its beginning and from its end."""
 LONGEST_LABEL = 300
 ENDS_WITHIN_S, POLL_S = 2.0, 0.02
-"""Applies when the chat ends: how long a running command may take to end before it is killed, and how often
+"""Applies when the terminal program ends: how long a running command may take to end before it is killed, and how often
 this is checked."""
 _LINE = re.compile(r"(?P<mark>!!?)(?P<command>|[ \t][^\r\n]*|[\w./~$'\"-][^\r\n]*)")
 USAGE = "! command runs a command in your shell. !! command also gives its output to the model."
@@ -82,7 +82,7 @@ async def run_shell_command(chat: Chat, shell: ShellCommand) -> None:
                     await _show_output(chat, process.stdout, output)
                 code = await process.wait()
         finally:
-            if process.returncode is None:  # the chat ends
+            if process.returncode is None:  # the terminal program ends
                 await _end_command(process)
                 chat.screen.print_note("Ended the running command, because the chat ends.")
     state = f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
@@ -96,8 +96,9 @@ async def run_shell_command(chat: Chat, shell: ShellCommand) -> None:
 
 
 def _make_stop(process: asyncio.subprocess.Process) -> Callable[[], None]:
-    """Return a handler for Ctrl-C. The first Ctrl-C does nothing here, because the terminal already sends it
-    to the command. The second terminates the shell of the command. Later ones kill the shell."""
+    """Return a handler for Ctrl-C while a shell command of the person runs. The handler does nothing on the
+    first Ctrl-C, because the terminal already sends it to the command. On the second, it terminates the shell
+    of the command with SIGTERM. On each later one, it kills the shell with SIGKILL."""
     pressed = 0
 
     def stop() -> None:
@@ -131,7 +132,7 @@ async def _end_command(process: asyncio.subprocess.Process) -> None:
         deadline = monotonic() + ENDS_WITHIN_S
         while signal_running(0) and monotonic() < deadline:
             await asyncio.sleep(POLL_S)
-    finally:  # also if a second signal ends the chat
+    finally:  # also if a second signal ends the program
         signal_running(signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""The terminal chat: prompt, answer, prompt again, until the person leaves."""
+"""The terminal conversation: prompt, answer, prompt again, until the person leaves."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ T = TypeVar("T")
 TRASHED = "Session {old} was deleted or moved to the trash. Your next message begins a new session."
 PASTED = "Pasted text is sent as a message. To run it, type the ! yourself and paste the command after it."
 TWICE_WITHIN_S = 2.0
-"""The time within which a second Ctrl-C at an empty prompt ends the chat."""
+"""The time within which a second Ctrl-C at an empty prompt ends the program."""
 TICK_S = 0.1
 ENDS_WITHIN_S = 5.0
-"""How many seconds a running answer has to stop after a signal that ends the chat."""
+"""How many seconds a running answer has to stop after a signal that ends the program."""
 AT_ONCE = ("agents",)
 """Slash commands that can run while an answer is made."""
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end the chat cleanly, for example when the terminal window is closed."""
+"""Signals that end the program cleanly, for example when the terminal window is closed."""
 
 
 class Chat:
@@ -78,7 +78,7 @@ class Chat:
         self._interrupted_at = float("-inf")
         self._stopped: Turn | None = None
         self._is_ending = False
-        """Whether a signal has asked to end the chat."""
+        """Whether a signal has asked to end the program."""
         self._listen: Callable[[], None] = _ignore_interrupt
         self._typed: quiet_keyboard.TypedAhead | None = None
         self._commands = BackgroundTasks()
@@ -95,7 +95,7 @@ class Chat:
         question: str = "",
         files: Sequence[File] = (),
     ) -> None:
-        """Run the chat until the person leaves.
+        """Run the terminal conversation until the person leaves.
 
         `resuming` is the session to resume, and `asked_cwd` the working directory from the command line.
         `question` is the first message, and `files` are its attachments. The question may come from a script.
@@ -133,10 +133,11 @@ class Chat:
             await say_goodbye(self)
 
     def _end(self, me: asyncio.Task[Any] | None) -> None:
-        """Handle a signal that ends the chat.
+        """Handle a signal that ends the terminal program. `me` is the task of the program.
 
-        A running answer is stopped first, so that its messages are stored as after Ctrl-C. The chat ends
-        without waiting for the answer on a second signal, or if a question is on the screen.
+        If an answer is being made, it is stopped first, so that its messages are stored as after Ctrl-C. The
+        program waits for this at most `ENDS_WITHIN_S` seconds. It does not wait on a second signal, or if a
+        question to the person is on the screen.
         """
         is_answering = self.conversation.turn is not None and not self._printing.locked()
         if is_answering and not self._is_ending:
@@ -177,8 +178,9 @@ class Chat:
                 return
 
     async def _handle_input(self, typed: str, files: Sequence[File] | None = None) -> None:
-        """Handle an input. `files` is None for an input from the prompt. For the question on the command
-        line, `files` are its attachments, and the question is never parsed as a command."""
+        """Run an input as a command or send it as a message. `files` is None for an input from the prompt. For
+        the question on the command line, `files` are its attachments, and the question is never parsed as a
+        command."""
         text = typed.strip()
         shell = None if files is not None else parse_shell_command(typed)
         command = None if files is not None else parse_command(text)
@@ -197,7 +199,7 @@ class Chat:
             raise
         except errors.HermesError as problem:
             self.screen.print_problem(str(problem))
-        except Exception as problem:  # the chat must survive any error
+        except Exception as problem:  # the program must survive any error
             if os.environ.get("HERMES_TRACEBACK"):
                 raise
             self.screen.print_problem(
@@ -281,7 +283,7 @@ class Chat:
         await self.prompt_line.print_above(lambda: self.screen.print_aside(BUSY))
 
     async def _open_output(self) -> None:
-        """Show the next folded output above the prompt."""
+        """Show the next folded tool output or reasoning in full, above the prompt."""
         from hermes.chat.commands.tool_output import open_next
 
         try:
@@ -314,8 +316,8 @@ class Chat:
     # ---------------------------------------------------------------- resuming a conversation
 
     async def enter(self, session_id: str, asked_cwd: Path | None = None) -> bool:
-        """Resume a conversation. Return False if another process works in it and the person declines to
-        continue."""
+        """Resume a conversation in this terminal. Return False if another process works in it and the person
+        decides not to open it."""
         try:
             with self.busy_notice.watch():
                 notes = await self.conversation.switch_to(session_id, asked_cwd=asked_cwd, reopen=False)
@@ -325,12 +327,12 @@ class Chat:
         return True
 
     async def resolve_conflict(self, session_id: str, lease: Lease) -> bool:
-        """Ask the person how to continue if another process works in the conversation. Return False if they
-        decline."""
+        """If another process works in the conversation, ask the person how to continue. Return False if the
+        person decides not to open the conversation."""
         return await lease_conflict.resolve_conflict(self, session_id, lease)
 
     async def show_recap(self, notes: list[str]) -> None:
-        """Show the resumed session, the notes and the recent messages."""
+        """Print which session was resumed, then `notes`, then the recap of its recent messages."""
         rows = await self.conversation.load_rows()
         title = await asyncio.to_thread(self.conversation.get_title)
         by_person = sum(1 for row in rows if row["role"] == "user")
@@ -378,7 +380,8 @@ class Chat:
         self.screen.handle_event(event)
 
     def _run_at_once(self, text: str) -> bool:
-        """Run a command that was typed during an answer. Return False if it must wait for the next prompt."""
+        """Run a slash command that was typed while an answer is made. Return False if the command must wait for
+        the next prompt."""
         parsed = parse_command(text)
         if parsed is None or parsed.name not in AT_ONCE:
             return False
@@ -386,7 +389,7 @@ class Chat:
         return True
 
     async def _run_beside_answer(self, name: str, words: str) -> None:
-        """Run a command and print its reply above the answer."""
+        """Run a slash command while an answer is made, and print the reply of the command above the answer."""
         async with self._printing:
             self.screen.pause()
             try:
@@ -398,7 +401,8 @@ class Chat:
 
     @contextmanager
     def ticking(self) -> Iterator[None]:
-        """Redraw the live region regularly, so that the elapsed time in it is updated."""
+        """During the `with` block, redraw the live region of the screen regularly, so that the elapsed time in
+        it is updated."""
         task = asyncio.create_task(self._tick())
         try:
             yield
@@ -411,8 +415,8 @@ class Chat:
             self.screen.tick()
 
     def _ignore_interrupts(self) -> AbstractContextManager[None]:
-        """Ignore the first two presses of Ctrl-C during a command or right after an answer, except for a
-        note. The third one exits."""
+        """Use this around a command, or after an answer, when nothing can be stopped. Each of the first two
+        presses of Ctrl-C only prints a hint. The third press ends the program."""
         hint = "Nothing to stop here; the third Ctrl-C exits."
         return self.handle_interrupts(lambda: self.screen.print_note(hint), asyncio.current_task())
 
@@ -425,7 +429,8 @@ class Chat:
     def handle_interrupts(
         self, stop: Callable[[], object], me: asyncio.Task[Any] | None = None
     ) -> Iterator[None]:
-        """Call `stop` on Ctrl-C. The third Ctrl-C cancels `me`."""
+        """During the `with` block, call `stop` on the first and the second Ctrl-C. From the third on, Ctrl-C
+        cancels the task `me`; if `me` is None, it calls `stop` too."""
         loop, pressed = asyncio.get_running_loop(), 0
 
         def on_interrupt() -> None:
@@ -451,7 +456,8 @@ class Chat:
                 around()
 
     async def choose(self, question: str, options: Sequence[Option[T]], *, default: int = 0) -> T | None:
-        """Return the value of the chosen option; None for Esc, Ctrl-D or Ctrl-C."""
+        """Ask the person to choose one of the options. Return the value of the chosen option, or None for Esc,
+        Ctrl-D or Ctrl-C."""
         try:
             with self.busy_notice.pause():
                 return await self.prompt_line.choose(question, options, default=default)
@@ -461,7 +467,8 @@ class Chat:
             self._listen()  # restore the Ctrl-C handler that the question replaced
 
     async def _ask_approval(self, event: ApprovalAsked) -> None:
-        """Ask the person for an approval and pass the decision to the turn. Ctrl-C stops the turn."""
+        """Ask the person whether they approve a tool call, and pass the decision to the turn. Ctrl-C stops the
+        turn."""
         turn = self.conversation.turn
         if turn is None:
             return

@@ -49,7 +49,8 @@ def show_audit(arguments: argparse.Namespace) -> int:
 
 
 def _follow(arguments: argparse.Namespace) -> int:
-    """Print the newest entries, then each new entry. With `--json`, each entry is printed on one line."""
+    """Print the newest entries of the audit log, then each entry that is added later, until the user
+    interrupts. With `--json`, each entry is printed on one line."""
     following = audit_log.follow()
     next(following)  # start to follow now, so that no entry is missed between the two reads
     first: Iterator[dict[str, Any] | None] = iter(audit_log.read(arguments.limit))
@@ -65,7 +66,8 @@ def _follow(arguments: argparse.Namespace) -> int:
 
 
 def format_entry(entry: dict[str, Any]) -> str:
-    """Format an entry as one line: the time, the action, its details, and the process that made the change."""
+    """Format an entry of the audit log as one line: the time, the action, its details, and the process that
+    made the change."""
     details = entry.get("details")
     pairs = details.items() if isinstance(details, dict) else ()
     words = [str(entry.get("time", "?")), str(entry.get("action", "?"))]

@@ -59,7 +59,8 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def add_main_options(parser: argparse._ActionsContainer) -> None:
-    """Add the question and the flags that are also listed by `hermes --help`."""
+    """Add the argument for a question and the most important flags of `hermes chat`. `hermes --help` also lists
+    these."""
     parser.add_argument(
         "question",
         nargs="*",
@@ -143,7 +144,7 @@ def _is_resuming(arguments: argparse.Namespace) -> bool:
 
 
 def _is_first_run(arguments: argparse.Namespace) -> bool:
-    """Return whether the user named no conversation and has not chosen a model yet."""
+    """Return whether the user has not chosen a model yet and the command line names no conversation."""
     if _is_resuming(arguments):
         return False
     from hermes.cli.setup import is_first_run
@@ -171,7 +172,8 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _read_question(arguments: argparse.Namespace) -> str | None:
-    """Return the question: the typed text followed by the piped text; None if there is neither."""
+    """Return the question of the user: the text on the command line, followed by the text piped to stdin.
+    Return None if there is neither."""
     typed = " ".join(arguments.question) if arguments.question else arguments.query
     piped = "" if sys.stdin.isatty() and typed != STDIN else _read_stdin()
     if typed is None and not piped.strip():
@@ -231,8 +233,9 @@ def _open_empty_store() -> Iterator[SessionDB]:
 
 
 def _find_session(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> str | None:
-    """Return the id of the conversation to continue; None for a new one. If the name matches several
-    conversations, ask the user with `can_pick`; otherwise raise Refused."""
+    """Return the id of the conversation that the command line says to continue. Return None for a new
+    conversation. If the name matches several conversations and `can_pick` is set, ask the user which one is
+    meant. Without `can_pick`, raise Refused in that case."""
     from hermes.chat import conversation_lookup
 
     name = arguments.resume if arguments.resume is not None else arguments.go_on
@@ -369,7 +372,7 @@ def _make_conversation(
 async def _answer_question(
     db: SessionDB, arguments: argparse.Namespace, question: str, files: Sequence[File], chosen: str | None
 ) -> int:
-    """Ask one question. Only the answer is written to stdout."""
+    """Ask the agent one question and print the answer. Only the answer is written to stdout."""
     import asyncio
     import signal
 

@@ -32,7 +32,7 @@ a list of all commands."""
 
 
 class Access(Enum):
-    """Who may run a command."""
+    """Whether the tools of the agent may run a command, or only a person."""
 
     READS = "reads"
     """The command makes no lasting change."""
@@ -123,7 +123,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_commands(parser: argparse.ArgumentParser, commands: Mapping[str, Command], words: Words) -> None:
-    """Add commands to a parser. If the user names none of them, the parser prints its help."""
+    """Add a group of commands to a parser. If the command line names none of them, the parser prints its help."""
 
     def show_help(_: argparse.Namespace) -> int:
         output.print_lines(parser.format_help().splitlines())
@@ -144,14 +144,15 @@ def add_commands(parser: argparse.ArgumentParser, commands: Mapping[str, Command
 
 
 def add_store_option(parser: argparse.ArgumentParser, run: Run) -> None:
-    """Add the option `--store`, which names a store other than that of the home. Set the function of the
-    command."""
+    """Add the option `--store`, with which the user names a store other than that of the home. Also set `run`
+    as the function that the parsed command calls."""
     parser.set_defaults(run=run)
     parser.add_argument("--store", type=Path, metavar="FILE", help=STORE_HELP)
 
 
 def add_json_option(parser: argparse.ArgumentParser, fields: Sequence[str] = ()) -> None:
-    """Add `--json`. If `fields` are given, add `--json [FIELDS]` instead."""
+    """Add the option `--json` to a command. If `fields` are given, the option is `--json [FIELDS]`, and the
+    user can choose some of these fields."""
     if not fields:
         parser.add_argument("--json", action="store_true", help="print JSON for programs")
         return

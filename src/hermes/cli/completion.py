@@ -137,7 +137,8 @@ def print_offers(arguments: argparse.Namespace) -> int:
 
 
 def _unquote(word: str) -> str:
-    """Return a word as the shell will read it. A quotation mark may still be open at its end."""
+    """Return a word of a command line as the shell will read it, without quotation marks. The word may lack its
+    closing quotation mark, because the user is still typing."""
     import shlex
 
     for closing in ("", "'", '"'):
@@ -212,7 +213,7 @@ def _list_fields(flag: JsonAction, begun: str) -> list[str]:
 
 
 def _list_choices(flag: argparse.Action, begun: str) -> Iterable[Any]:
-    """Return the known values of a flag."""
+    """Return the values of a command-line flag that can be completed. `begun` is the value as typed so far."""
     if isinstance(flag, JsonAction):
         return _list_fields(flag, begun)
     if flag.dest not in ("source", "platform"):
@@ -247,22 +248,24 @@ def _filter_by_prefix(offered: Iterable[tuple[str, str]], begun: str) -> Iterato
 
 
 def _offer_from_store(offers: Offers, done: Sequence[str], begun: str) -> Iterable[tuple[str, str]]:
-    """Return completions from the store, as pairs (value, description). The store is the one named by
-    `--store`, otherwise the store of the home. Return nothing if the store does not exist."""
+    """Return completions that `offers` reads from the store, as pairs (value, description). The store is the
+    one that the words `done` name with `--store`, otherwise the store of the home. Return nothing if the store
+    does not exist. `begun` is the word as typed so far."""
     stores = [Path(value) for flag, value in pairwise(done) if flag == "--store"]
     store = stores[-1] if stores else home.get_default_db_path()
     return offers(store, begun) if store.exists() else ()
 
 
 def _offer_sessions(store: Path, begun: str) -> Iterator[tuple[str, str]]:
-    """Yield titles and ids that start with the typed text."""
+    """Yield a completion for each session in the store whose title or id starts with the typed text."""
     with _open_store(store) as db:
         for row in db.starting_with(begun, MOST):
             yield _make_offer(row, begun)
 
 
 def _offer_trash(store: Path, begun: str) -> Iterator[tuple[str, str]]:
-    """Yield titles and ids in the trash that start with the typed text."""
+    """Yield a completion for each conversation in the trash whose title or id starts with `begun`, the typed
+    text."""
     with _open_store(store) as db:
         for row in db.list_trash():
             if any((name or "").lower().startswith(begun.lower()) for name in (row["title"], row["id"])):

@@ -66,7 +66,8 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def run_demo(arguments: argparse.Namespace) -> int:
-    """Show the steps. On a terminal, wait for a key after each."""
+    """`hermes demo`: show the steps of the tour one after the other. On a terminal, wait for a key after each
+    step."""
     from hermes.db.session_db import SessionDB
     from hermes.demo.sample_home import fill_home
 
@@ -90,7 +91,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
 
 
 def _is_installed(step: Step) -> bool:
-    """Return whether the packages that the step needs are installed."""
+    """Return whether the optional packages that a step of the tour needs are installed."""
     if step.words == BROWSE:
         return all(map(find_spec, ("textual", "rich")))
     from hermes.chat import is_installed
@@ -103,7 +104,7 @@ def _has_terminal() -> bool:
 
 
 def _go_on() -> bool:
-    """Wait for a key at a terminal. Return False if the user leaves."""
+    """On a terminal, wait for a key before the next step of the tour. Return False if the user leaves the tour."""
     if not _has_terminal():
         return True
     from hermes.cli.io.keyboard import wait_for_next
@@ -124,8 +125,8 @@ def _show(words: tuple[str, ...], arguments: argparse.Namespace) -> None:
 
 
 def _show_chat(words: tuple[str, ...]) -> None:
-    """Print the screen of the chat after a question, or after a conversation was resumed. No input is
-    read."""
+    """Print how the screen of the terminal looks after a question, or after a conversation was resumed. No
+    input is read."""
     import asyncio
 
     from hermes.agent.components import ModelChoice

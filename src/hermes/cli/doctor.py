@@ -40,7 +40,8 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 
 
 def _check_home() -> Iterator[Finding]:
-    """Check the access list and the permissions of files with keys."""
+    """Yield the problems with the list of paired people, and with the permissions of config.yaml and .env,
+    which contain keys."""
     from hermes.gateway.inbound.pairing import Pairings
     from hermes.gateway.ops.status_file import gateway_folder, read_status
 

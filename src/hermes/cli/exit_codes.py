@@ -24,7 +24,8 @@ class WrongUsage(HermesError):
 
 @contextmanager
 def suggest_force() -> Iterator[None]:
-    """If the block fails because a file exists, mention `--force` in the error."""
+    """If the `with` block fails because an output file exists already, add to the error that `--force` replaces
+    the file."""
     try:
         yield
     except OutputExists as problem:

@@ -23,7 +23,8 @@ REASONS = {"child": "subagent"}
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that name conversations, or single sessions with `--segment`."""
+    """Add the arguments with which a user names conversations. Also add the flag `--segment`, with which the
+    arguments name single sessions instead."""
     parser.add_argument(
         "sessions",
         nargs="+",
@@ -66,7 +67,8 @@ def add_workspace_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_selection_options(parser: argparse.ArgumentParser) -> None:
-    """Add the filters that export and prune have in common."""
+    """Add the flags that select conversations and that `hermes sessions export` and `hermes sessions prune`
+    have in common."""
     add_source_option(parser)
     parser.add_argument(
         "--title", type=parse_text, metavar="T", help="only conversations with this in their title"
@@ -87,7 +89,8 @@ def add_selection_options(parser: argparse.ArgumentParser) -> None:
 
 
 def make_selection(arguments: argparse.Namespace) -> Selection:
-    """Return the selection made by these flags, including `--since` and `--until` if the command has them."""
+    """Return the selection of conversations that the flags of `add_selection_options` describe. If the command
+    also has `--since` and `--until`, they are included."""
     from hermes.store.sessions.selection import Selection
 
     since, until = parse_times(arguments) if hasattr(arguments, "since") else (None, None)
@@ -177,6 +180,7 @@ def _parse_edge(flag: str, text: str | None, now: float, end: int) -> float | No
 
 
 def describe_hidden(hidden: dict[str, int]) -> str:
-    """Format the counts of hidden conversations: `300 cron, 12 archived`."""
+    """Format the numbers of conversations that a list hides, by the reason why they are hidden: `300 cron, 12
+    archived`."""
     most_first = sorted(hidden.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count} {REASONS.get(reason, reason)}" for reason, count in most_first)

@@ -119,7 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _redact_message(message: str) -> str:
-    """Return the message without the secrets of this home and of the environment."""
+    """Return an error message with the secrets redacted that are in the settings of the home or in the
+    environment."""
     try:
         from hermes.config.config_file import hide_secrets
 
@@ -187,7 +188,8 @@ def _refuse_tool_caller(arguments: argparse.Namespace) -> None:
 
 
 def make_parser(words: Words) -> Parser:
-    """Return the parser of `hermes`, with only those sub-commands that occur in `words`."""
+    """Return the parser of the `hermes` command. It has only those sub-commands that occur in `words`, the
+    words of the command line."""
     parser = Parser(
         prog="hermes",
         usage="hermes [QUESTION] [-c [ID|TITLE]] [-r ID|TITLE] [-q QUESTION] ...\n       hermes COMMAND ...",

@@ -48,7 +48,8 @@ def _add_person_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _find_folder(arguments: argparse.Namespace, name: str) -> Path | None:
-    """Return the folder of a person's memory or skills, or None for the memory or skills of the home."""
+    """Return the folder `name` (`memories` or `skills`) of the person or room that `--person` names. Return
+    None without `--person`, which means the memory or skills of the home."""
     if arguments.person is None:
         return None
     people = home.get_hermes_home() / "people"

@@ -105,7 +105,8 @@ def run_setup(arguments: argparse.Namespace) -> int:
 
 
 def _read_arguments(arguments: argparse.Namespace) -> Endpoint:
-    """Check the flags and return the endpoint that they name."""
+    """Check the flags of `hermes setup` and return the endpoint (address and key of a model server) that they
+    name."""
     from hermes.agent.models.choice import choose_endpoint
 
     for flag, value, kind in (
@@ -123,7 +124,8 @@ def _read_arguments(arguments: argparse.Namespace) -> Endpoint:
 
 
 def _ask_endpoint() -> Endpoint | None:
-    """Ask for an endpoint. None means the offline model."""
+    """Ask the user which model server to use, and return its endpoint (address and key). None means the offline
+    model."""
     offers = [*_list_found(), *_list_providers(), ("another address", _ask_address)]
     if small := local.format_offer():
         offers.append((small, lambda: LOCAL))
@@ -135,8 +137,8 @@ def _ask_endpoint() -> Endpoint | None:
 
 
 def _list_found() -> list[Offer]:
-    """Return the offers that can be used at once: addresses and keys in the environment, and servers on this
-    machine."""
+    """Return the model servers that the user can choose without typing anything further: those whose address or
+    key is in the environment, and those on this machine."""
     named: list[Offer] = []
     ready: list[Offer] = []
     for provider in PROVIDERS:
@@ -159,7 +161,8 @@ def _list_found() -> list[Offer]:
 
 
 def _list_providers() -> list[Offer]:
-    """Return the providers whose key is not known yet."""
+    """Return the model providers that the user can choose if they type a key, because no key for them is known
+    yet."""
     return [
         (f"{provider.title}, with your key", partial(_ask_provider_key, provider))
         for provider in PROVIDERS
@@ -309,7 +312,8 @@ def is_first_run(arguments: argparse.Namespace) -> bool:
 
 
 def choose_start(main: Main) -> int | None:
-    """Let the user choose how to start. Return the exit code of the choice, or None to start the chat now."""
+    """On the first run, let the user choose how to start. Return the exit code of the chosen action, or None if
+    the terminal conversation is to start now."""
     found = f"No model is set up yet. Found here: {_describe_found()}."
     print_lines([*(apply_style(line, "bold") for line in fold_line(WHAT)), "", *fold_line(found), ""])
     while (chosen := ask_choice("Number", STARTS)) == TOUR:

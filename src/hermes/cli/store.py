@@ -125,7 +125,8 @@ def _print_result(done: Converted, participle: str) -> None:
 
 
 def _describe_folders(done: Converted) -> str:
-    """Count files by folder: `memories (2), skills (5), chat_history`."""
+    """Return how many files were encrypted or decrypted in each folder of the home: `memories (2), skills (5),
+    chat_history`."""
     folders: dict[str, int] = {}
     for file in done.files:
         first = file.relative_to(done.path.parent).parts[0]
@@ -137,7 +138,8 @@ def _describe_folders(done: Converted) -> str:
 
 
 def _format_plain_files(done: Converted) -> Iterator[str]:
-    """Yield a line for each kind of file that is not encrypted. The line names the files and gives advice."""
+    """Yield a line for each kind of file of the home that is not encrypted. The line names the files and gives
+    advice."""
     if done.plain:
         yield "Not encrypted, readable by anyone with access to the disk:"
     for kind in done.plain:

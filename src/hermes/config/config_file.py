@@ -1,7 +1,8 @@
-"""Reads and changes `<home>/config.yaml`, which people also edit. The file is read on demand.
+"""Reads and changes `<home>/config.yaml`, which people also edit. The file is read each time its values are
+needed.
 
-A change replaces only the characters of one value, so that order, comments and quotes stay unchanged. The
-result is parsed and compared before it replaces the file.
+A change replaces only the characters of one value, so that order, comments and quotes stay unchanged. Before
+the new text replaces the file, it is parsed and compared with the old values.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def get_path() -> Path:
 
 
 def read_setting(section: str, name: str) -> object:
-    """Return the value `name` of a section; None if the value, the section or the file does not exist."""
+    """Return the value `name` of a section of config.yaml. Return None if the value, the section or the file
+    does not exist."""
     try:
         text = _read_text(get_path())
     except errors.BadConfig:  # without readable settings, defaults apply, so that the store can be opened
@@ -44,8 +46,8 @@ def read_setting(section: str, name: str) -> object:
 
 
 def read() -> Values:
-    """Read all values. Return an empty mapping if there is no file. If the file contains secrets and others
-    can read it, make it private."""
+    """Return all values of config.yaml, or an empty mapping if there is no such file. If the file contains
+    secrets and other accounts can read it, make it private."""
     file = get_path()
     values = parse_text(_read_text(file), file)
     if home.is_loose(str(file)) and any(find_secrets(values)) and home.tighten(str(file), home.PRIVATE_FILE):
@@ -57,8 +59,8 @@ def read() -> Values:
 
 
 def hide_secrets(text: str) -> str:
-    """Redact the secrets in the settings of this home and in the environment, and everything that looks like
-    a secret."""
+    """Return `text` without secrets. The secrets in config.yaml, in .env and in the environment are replaced,
+    and so is everything else that looks like a secret."""
     known = set(dotenv.collect_secrets())
     try:
         known.update(find_secrets(parse_text(_read_text(get_path()), get_path())))
@@ -71,7 +73,8 @@ def hide_secrets(text: str) -> str:
 
 
 def parse_text(text: str, file: Path) -> Values:
-    """Parse `text`, the content of `file`. The path is used only in error messages."""
+    """Parse `text`, the content of the settings file `file`, and return its values. The path is used only in
+    error messages."""
     if not text.strip():
         return {}
     from ruamel.yaml import YAML
@@ -88,7 +91,7 @@ def parse_text(text: str, file: Path) -> Values:
 
 
 def _describe_problem(problem: Exception) -> str:
-    """Describe a YAML error and its position without quoting the text."""
+    """Describe a YAML error and its position without quoting the text of the file, which may contain secrets."""
     mark = getattr(problem, "problem_mark", None) or getattr(problem, "context_mark", None)
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     description = getattr(problem, "problem", None)
@@ -99,7 +102,8 @@ def _describe_problem(problem: Exception) -> str:
 
 
 def get_value(values: Values, key: str) -> object:
-    """Return the value at a dotted path, or None."""
+    """Return the value at the dotted path `key` in `values`, the content of a settings file. Return None if
+    there is none."""
     found: object = values
     for name in key.split("."):
         found = found.get(name) if isinstance(found, dict) else None
@@ -107,12 +111,13 @@ def get_value(values: Values, key: str) -> object:
 
 
 def change(key: str, value: object) -> None:
-    """Set the value at a dotted path. None as `value` removes the setting."""
+    """Set the value at the dotted path `key` in config.yaml. If `value` is None, remove the setting."""
     change_all([(key, value)])
 
 
 def change_all(changes: Iterable[tuple[str, object]]) -> None:
-    """Make several changes atomically."""
+    """Make several changes to config.yaml atomically. `changes` are pairs of a dotted path and a value. None as
+    the value removes the setting."""
     from hermes import audit_log
     from hermes.atomic_files import lock_folder, replace_file
 
@@ -132,8 +137,8 @@ def change_all(changes: Iterable[tuple[str, object]]) -> None:
 
 
 def change_text(text: str, key: str, value: object, file: Path) -> str:
-    """Return `text` with a new value at a dotted path. Raise `BadConfig` if the changed text, when parsed,
-    does not have exactly this change."""
+    """Return `text`, the content of config.yaml, with a new value at the dotted path `key`. Raise `BadConfig`
+    if the new text cannot be made, or if it would differ from the old one in any other value."""
     expected = parse_text(text, file)
     _put(expected, key.split("."), value)
     fresh = _edit_text(text, key.split("."), value)
@@ -167,7 +172,8 @@ def _put(values: Values, names: list[str], value: object) -> None:
 
 
 def _drop_empty(values: Values) -> Values:
-    """Return the values without empty sections. An empty section means the same as a missing one."""
+    """Return the values of config.yaml without empty sections, so that two files can be compared. An empty
+    section means the same as a missing one."""
     kept = {name: _drop_empty(value) if isinstance(value, dict) else value for name, value in values.items()}
     return {name: value for name, value in kept.items() if value not in (None, {})}
 
@@ -176,7 +182,8 @@ def _drop_empty(values: Values) -> Values:
 
 
 def _edit_text(text: str, names: list[str], value: object) -> str | None:
-    """Return the edited text; None if the YAML style of the value does not allow editing it in place."""
+    """Return `text`, the content of config.yaml, with a new value at the path `names`. If `value` is None,
+    remove the setting. Return None if the YAML style of the present value does not allow editing it in place."""
     if text and not text.endswith("\n"):
         text += "\n"
     mapping, depth = _get_mapping(_compose(text)), 0
@@ -211,7 +218,7 @@ def _compose(text: str) -> Node | None:
 
 
 def _get_mapping(node: Node | None) -> MappingNode | None:
-    """Return the node if it is a non-empty block mapping, otherwise None."""
+    """Return a YAML node if it is a non-empty mapping in block style, otherwise None."""
     from ruamel.yaml.nodes import MappingNode
 
     return node if isinstance(node, MappingNode) and not node.flow_style and node.value else None
@@ -223,7 +230,8 @@ def _format_lines(names: list[str], value: object, indent: int) -> str:
 
 
 def _insert(text: str, mapping: MappingNode, names: list[str], value: object) -> str:
-    """Insert a new value after the last value of the mapping, before the comments of the next key."""
+    """Return `text` with a new value after the last value of a YAML mapping, before the comments of the next
+    key. `names` is the path of the value within the mapping."""
     at = text.find("\n", _find_end(text, mapping)) + 1
     return text[:at] + _format_lines(names, value, mapping.value[0][0].start_mark.column) + text[at:]
 
@@ -242,7 +250,8 @@ def _remove(text: str, key: Node, node: Node) -> str:
 
 
 def _find_span(text: str, key: Node, node: Node) -> tuple[int, int]:
-    """Return the start and end of the value. The span of an empty value is right after the colon."""
+    """Return the positions in `text` where a YAML value starts and ends. `key` and `node` are the nodes of its
+    key and of the value. For an empty value, both positions are right after the colon."""
     start, end = node.start_mark.index, _find_end(text, node)
     if end > start:
         return start, end
@@ -251,7 +260,8 @@ def _find_span(text: str, key: Node, node: Node) -> tuple[int, int]:
 
 
 def _find_end(text: str, node: Node) -> int:
-    """Return the end of the value, without the comments and empty lines after it."""
+    """Return the position in `text` where a YAML value ends, without the comments and empty lines after it.
+    `node` is the node of the value."""
     if _is_in_lines(node):
         last = node.value[-1]
         return _find_end(text, last[1] if isinstance(last, tuple) else last)
@@ -260,7 +270,7 @@ def _find_end(text: str, node: Node) -> int:
 
 
 def _is_in_lines(node: Node) -> bool:
-    """Return whether the value is a block collection with one entry per line."""
+    """Return whether a YAML node is a non-empty mapping or list in block style, which has one item per line."""
     from ruamel.yaml.nodes import CollectionNode
 
     return isinstance(node, CollectionNode) and bool(node.value) and not node.flow_style

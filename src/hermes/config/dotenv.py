@@ -23,18 +23,19 @@ def get_path() -> Path:
 
 
 def get_variable(name: str) -> str | None:
-    """Return a variable from the environment or the file; None if it is unset or blank."""
+    """Return the value of a variable from the environment or else from .env. Return None if it is unset or
+    blank."""
     return os.environ.get(name, "").strip() or read().get(name, "").strip() or None
 
 
 def read() -> dict[str, str]:
-    """Read the file, and make it private if others could read it."""
+    """Return the variables in .env with their values. Make the file private if other accounts can read it."""
     home.tighten(str(get_path()), home.PRIVATE_FILE)
     return {name: value for name, value in map(_parse_line, _read_text().split("\n")) if name}
 
 
 def collect_secrets() -> set[str]:
-    """Return the values of all variables with secret names, from the environment and the file."""
+    """Return the values of all variables whose names are those of secrets, from the environment and from .env."""
     try:
         kept = read()
     except errors.BadConfig:
@@ -44,7 +45,8 @@ def collect_secrets() -> set[str]:
 
 
 def change(name: str, value: str | None) -> None:
-    """Set a variable in the file. None as `value` removes the variable. Comments and order are kept."""
+    """Set a variable in .env. If `value` is None, remove the variable. Comments and the order of the lines are
+    kept."""
     from hermes import audit_log
     from hermes.atomic_files import lock_folder, replace_file
 
@@ -63,7 +65,7 @@ def change(name: str, value: str | None) -> None:
 
 
 def change_text(text: str, name: str, value: str | None) -> str:
-    """Return `text` with a new value for the variable `name`.
+    """Return `text`, the content of .env, with a new value for the variable `name`.
 
     The last line that sets the variable is replaced, and earlier such lines are removed. If there is no such
     line, one is added at the end. If `value` is None, all lines that set the variable are removed.
@@ -92,7 +94,8 @@ def _read_text() -> str:
 
 
 def _parse_line(line: str) -> tuple[str, str]:
-    """Return name and value. The name is empty for a comment or an invalid line."""
+    """Return the name and the value of the variable that a line of .env sets. Both are empty for a comment or
+    an invalid line."""
     match = _LINE.fullmatch(line)
     if match is None:
         return "", ""

@@ -1,4 +1,5 @@
-"""Finds settings by dotted path or environment variable, and finds unknown keys."""
+"""Finds declared settings by dotted path or environment variable, and finds the keys in config.yaml that no
+setting declares."""
 
 from __future__ import annotations
 
@@ -88,14 +89,16 @@ def list_keys() -> Iterator[str]:
 
 
 def list_below(key: str) -> list[str]:
-    """Return the settings or groups directly below a key. Empty if there are none."""
+    """Return the dotted paths of the settings and groups directly below the dotted path `key`. The list is
+    empty if there are none."""
     depth = key.count(".") + 2
     below = (candidate for candidate in list_keys() if candidate.startswith(f"{key}."))
     return list(dict.fromkeys(".".join(candidate.split(".")[:depth]) for candidate in below))
 
 
 def suggest_key(key: str) -> str:
-    """Return a suggestion for an unknown key, to append to a sentence; empty if no key is similar."""
+    """Return a text such as `; did you mean ...?` for an unknown key, to append to a sentence. The text is
+    empty if no known key is similar."""
     from difflib import get_close_matches
 
     if meant := find_key(key):
@@ -105,7 +108,7 @@ def suggest_key(key: str) -> str:
 
 
 def find_unknown(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the unknown keys of a config file."""
+    """Yield the keys in the values of a config.yaml that no setting declares."""
     for section, inner in values.items():
         if section not in _list_sections() and section not in GATEWAY_SETTINGS:
             yield str(section)
@@ -133,12 +136,14 @@ def _list_sections() -> tuple[str, ...]:
 
 
 def _list_owners(section: str) -> tuple[str, ...]:
-    """Return the names that can be keys of a section: chat types or platforms."""
+    """Return the names that can stand directly below `section` in config.yaml. These are chat types for
+    `reset_by_type`, and platforms otherwise."""
     return CHAT_TYPES if section == "reset_by_type" else tuple(list_platforms())
 
 
 def _list_owned(section: str, owner: str) -> Mapping[str, Setting]:
-    """Return the settings of one chat type or platform."""
+    """Return the settings, by name, that can stand below `section` and the chat type or platform `owner` in
+    config.yaml."""
     if section in RESETS:
         return list_settings(ResetPolicy)
     return {**list_settings(PlatformSection), **list_platforms()[owner].settings}

@@ -35,7 +35,8 @@ def _get_last_word(name: str) -> str:
 
 
 def redact_setting(key: str, value: Any) -> Any:
-    """Return the value of a setting or section with secrets redacted."""
+    """Return `value`, the value of a setting or of a whole section, with secrets redacted. `key` is its dotted
+    path."""
     if isinstance(value, dict):
         return {_redact_name(name): redact_setting(f"{key}.{name}", inner) for name, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -46,7 +47,8 @@ def redact_setting(key: str, value: Any) -> Any:
 
 
 def redact_text(text: str) -> str:
-    """Redact texts that look like a secret, and the passwords and queries of URLs."""
+    """Return the text with everything redacted that looks like a secret, and with the passwords and queries of
+    URLs removed."""
     from hermes.secrets import redact
 
     return redact(re.sub(_URL, _redact_url, text))
@@ -59,7 +61,7 @@ def describe_type(value: object) -> str:
 
 
 def mask_secret(secret: str) -> str:
-    """Return the secret with its middle hidden, so that it can be told from another one. A short secret is
+    """Return a secret with its middle hidden, so that a person can tell it from another one. A short secret is
     hidden completely."""
     return f"{secret[:3]}{HIDDEN}{secret[-4:]}" if len(secret) >= 16 else HIDDEN
 

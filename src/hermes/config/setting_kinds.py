@@ -75,8 +75,8 @@ def _check_flag(value: object) -> bool:
 
 
 def make_number(low: float, high: float, *, clamp: tuple[float, float] | None = None) -> Kind:
-    """Return a kind for a number from `low` to `high`. With `clamp`, a valid number outside that narrower
-    range is replaced by the nearest number in it."""
+    """Return a kind of setting that accepts a number from `low` to `high`. `clamp` is a narrower range: an
+    accepted number outside it is replaced by the nearest number in it."""
 
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
@@ -105,7 +105,8 @@ def make_choice(*names: str) -> Kind:
 
 
 def make_list(kind: Kind, expected: str) -> Kind:
-    """Return a kind for several values, written as a list or as one text with commas between the values."""
+    """Return a kind of setting that accepts several values, written as a list or as one text with commas
+    between the values."""
 
     def read(value: object) -> tuple[Any, ...]:
         entries = [entry for entry in value.split(",") if entry.strip()] if isinstance(value, str) else value
@@ -117,7 +118,7 @@ def make_list(kind: Kind, expected: str) -> Kind:
 
 
 def _check_model(value: object) -> dict[str, Any]:
-    """Accept the name of a model, or a mapping with its name and endpoint. Return it as a mapping."""
+    """Accept the name of a model, or a mapping with its name and endpoint. Return a mapping in both cases."""
     fields = value if isinstance(value, Mapping) else {"model": value}
     if "model" not in fields or not fields.keys() <= MODEL_FIELDS.keys():
         raise ValueError

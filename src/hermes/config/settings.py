@@ -59,8 +59,8 @@ def make_settings(
 
 
 def _is_elsewhere(reader: SettingsReader, base_url: str | None) -> bool:
-    """Return whether `model.key_env` in the file belongs to an address other than `base_url`. This is so if
-    another source overrides the address in the file."""
+    """Return whether `model.key_env` in config.yaml belongs to another server address than `base_url`, the one
+    in use. This is so if an argument or the environment overrides the address that config.yaml gives."""
     written = reader.get_section("model", ADDRESS).get("base_url")
     if written is None or reader.origins.get(KEY_VARIABLE) != reader.file:
         return False
@@ -72,8 +72,8 @@ def _is_elsewhere(reader: SettingsReader, base_url: str | None) -> bool:
 
 
 def _list_usual_models(reader: SettingsReader) -> list[str]:
-    """Return the models that `model.context_window` in the file applies to. These are the default model in
-    the environment and the default model in the file."""
+    """Return the names of the models to which `model.context_window` in config.yaml applies. These are the
+    default model in the environment and the default model in config.yaml."""
     variable = SETTINGS[MODEL].variable or ""
     candidates = (
         (reader.variables.get(variable), variable),

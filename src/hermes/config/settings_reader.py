@@ -19,7 +19,8 @@ COMMAND_LINE = "the command line"
 
 
 class SettingsReader:
-    """The values of one file and of the environment. `origins` records where each value was found."""
+    """Reads settings from the command line, the environment and one config.yaml. `origins` records where each
+    value was found."""
 
     def __init__(
         self, values: Mapping[str, Any], file: str, arguments: Mapping[str, object] | None = None
@@ -32,8 +33,8 @@ class SettingsReader:
         self.variables = {name: value.strip() for name, value in variables.items() if value.strip()}
 
     def read_section(self, section: str, declared: type[Section]) -> dict[str, Any]:
-        """Return the settings of a section that have a value. The empty section name stands for the top-level
-        settings."""
+        """Return those settings of a section that have a value, with their values. The empty section name
+        stands for the top-level settings."""
         settings = list_settings(declared)
         keys = {name: f"{section}.{name}" if section else name for name in settings}
         written = self.get_section(section, next(iter(keys.values()))) if section else self.values
@@ -44,7 +45,7 @@ class SettingsReader:
         }
 
     def get_section(self, name: str, example: str) -> Mapping[str, Any]:
-        """Return the section `name` of the file; empty if it is missing. Raise `BadConfig` if the section is
+        """Return the section `name` of config.yaml; empty if it is missing. Raise `BadConfig` if the section is
         not a mapping. The error names `example` as a setting of the section."""
         inner = self.values.get(name)
         if inner is not None and not isinstance(inner, Mapping):
@@ -56,8 +57,9 @@ class SettingsReader:
     def read_value(
         self, key: str, kind: Kind | None, written: object, variable: str | None = None
     ) -> Iterator[Any]:
-        """Yield the value of a setting; yield nothing if it is not set. `written` is the value in the file.
-        If `kind` is given, the value is checked."""
+        """Yield the value of the setting `key`; yield nothing if it is not set. An argument of the command line
+        comes first, then the environment variable `variable`, then `written`, the value in config.yaml. If
+        `kind` is given, the value is checked."""
         if self._arguments.get(key) is not None:
             self.origins[key] = COMMAND_LINE
             argument = self._arguments[key]
@@ -76,8 +78,8 @@ class SettingsReader:
                 yield check_value(kind, key, written, self.file)
 
     def _parse_text(self, kind: Kind | None, key: str, text: object, origin: str) -> Any:
-        """Parse the text of an environment variable, or a text of the file that contains `${NAME}`.
-        References `${NAME}` are expanded, except in a secret from the environment."""
+        """Return the checked value of a text from an environment variable, or of a text in config.yaml that
+        contains `${NAME}`. References `${NAME}` are expanded, except in a secret from the environment."""
         if kind is None:
             return text
         is_literal = is_secret_name(key) and origin != self.file
@@ -88,7 +90,8 @@ class SettingsReader:
 
 
 def check_value(kind: Kind, key: str, value: object, origin: str) -> Any:
-    """Return the checked value. Raise `BadConfig` if it is invalid."""
+    """Return the value of the setting `key`, checked and converted by its `kind`. Raise `BadConfig` if it is
+    invalid. `origin` says in the error where the value was found."""
     try:
         return kind.read(expand_variables(key, value, origin))
     except ValueError as problem:
@@ -96,15 +99,16 @@ def check_value(kind: Kind, key: str, value: object, origin: str) -> Any:
 
 
 def describe_refusal(kind: Kind, key: str, value: object, problem: ValueError) -> str:
-    """Return one line that says why a value is refused. A value that may be a secret is not quoted."""
+    """Return one line that says why the value of the setting `key` is refused and what `kind` expects. A value
+    that may be a secret is not quoted."""
     but = "" if is_secret_name(key) or kind is VARIABLE else f", not {format_value(value)}"
     hint = str(problem) if isinstance(problem, UnknownZone) else ""
     return f"{key} must be {kind.expected}{but}{hint}"
 
 
 def parse_value(kind: Kind, value: object) -> Any:
-    """Return the checked value. Raise ValueError if it is invalid. A number or a flag may be given as text,
-    as in the environment."""
+    """Return the value of a setting, checked and converted by its `kind`. Raise ValueError if it is invalid. A
+    number or a boolean may be given as text, as in the environment."""
     if not isinstance(value, str):
         return kind.read(value)
     first: ValueError | None = None

@@ -439,7 +439,8 @@ class PlatformSection(Section, frozen=True, kw_only=True):
 
 
 def list_sections(owner: type[Section]) -> Mapping[str, type[Section]]:
-    """Return the fields of a class that are sections themselves."""
+    """Return the sections within the section class `owner`: the fields whose type is a section class too, each
+    with that class."""
     return {
         field.name: field.type
         for field in msgspec.structs.fields(owner)

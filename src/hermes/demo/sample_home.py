@@ -21,7 +21,8 @@ have no known cost."""
 
 
 def fill_home(db: SessionDB, workspace: Path) -> int:
-    """Store every sample and return the number of sessions."""
+    """Store every sample conversation in `db`, and return the number of sessions stored. `workspace` is the
+    project folder to which the samples about work belong."""
     now = clock.now()
     for number, sample in enumerate(SAMPLES):
         _store_sample(db, _make_id(now, sample.days_ago, number), sample, now, workspace)
@@ -41,8 +42,8 @@ def fill_home(db: SessionDB, workspace: Path) -> int:
 
 
 def _make_id(now: float, days_ago: float, number: int) -> str:
-    """Return a session id in the usual format. The id depends on the day, so all runs on the same day give
-    the same id."""
+    """Return the id of a sample session, in the usual format. The id depends on the day, so that the demo gives
+    the same ids whenever it is started on the same day."""
     return f"{clock.format_stamp(now - days_ago * clock.DAY)}_{number * 2654435761 % 2**32:08x}"
 
 
@@ -63,7 +64,8 @@ def _store_sample(db: SessionDB, session_id: str, sample: Sample, now: float, wo
 
 
 def _store_messages(db: SessionDB, session_id: str, texts: Sequence[str], at: float, sample: Sample) -> float:
-    """Store one message per text, one minute apart. Return the time of the last message."""
+    """Store each of `texts` as a message of the session, one minute apart, beginning one minute after the time
+    `at`. Return the time of the last message."""
     tool_calls: list[dict[str, Any]] = []
     for number, line in enumerate(texts):
         at += MINUTE

@@ -15,8 +15,8 @@ from hermes.store.sessions.selection import Outline
 
 
 def read_ancestors(db: SessionSource, session_id: str) -> Iterator[Session]:
-    """Yield a session and its ancestors, newest first, each with the messages that belong to the
-    conversation."""
+    """Yield a session and its ancestors, newest first. Each contains only the messages that belong to the
+    conversation of the session: messages that an ancestor received after the branch are left out."""
     for session, last in _walk_ancestors(db, session_id):
         yield _cut_messages(session, last)
 
@@ -50,10 +50,10 @@ def plan_unstored(session_id: str, rows: Sequence[dict[str, Any]]) -> Plan:
 
 
 def _walk_ancestors(db: SessionSource, session_id: str) -> Iterator[tuple[Session, int | None]]:
-    """Yield (session, last message id) for a session and its ancestors, newest first. Messages after that id
-    do not belong to the conversation.
+    """Yield (session, last message id) for a session and its ancestors, newest first. The messages of an
+    ancestor after that id do not belong to the conversation of the first session.
 
-    The id is None if all messages of the session belong to the conversation.
+    The id is None if all messages of the yielded session belong to the conversation.
     """
     seen: set[str] = set()
     at: str | None = session_id

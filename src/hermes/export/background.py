@@ -22,11 +22,12 @@ async def write_in_thread(
     report: Callable[[Progress], object] = bool,
     stop: threading.Event | None = None,
 ) -> Result:
-    """Plan an export and write its files. `make_plan` is called in the thread, `report` in the event loop.
+    """Plan an export and write its files, in a thread. `make_plan` makes the plan and is called in the thread.
+    `report` receives the progress and is called in the event loop.
 
-    A file system error is raised as `OutputRefused`. If `stop` is set, the export ends with
-    `ExportCancelled`. It also ends if the task is cancelled. In both cases, all partial files have been
-    removed when the call returns.
+    A file system error is raised as `OutputRefused`. If `stop` is set, the export ends with `ExportCancelled`.
+    It also ends if the task is cancelled. In both cases, all partial files have been removed when the call
+    returns.
     """
     stop = threading.Event() if stop is None else stop
     progress = Progress(0, 0)

@@ -83,7 +83,8 @@ def _is_session_or_event(text: str) -> bool:
 
 
 def _read_leading_fields(text: str) -> dict[str, Any]:
-    """Return the complete fields at the beginning of a JSON object. The text may be truncated."""
+    """Return the fields at the beginning of the JSON object in `text`. The text may be truncated; a field that
+    is not complete is left out."""
     fields: dict[str, Any] = {}
     if not text.startswith("{"):
         return fields

@@ -126,8 +126,8 @@ def _format_entry(number: int, conversation: Conversation) -> str:
 
 
 def _format_conversation(conversation: Conversation, load: Load, numbers: Mapping[str, int]) -> Iterator[str]:
-    """Yield the parts of a conversation. `numbers` gives, for each session, the number of its conversation on
-    the page."""
+    """Yield the HTML of a conversation, piece by piece. `load` returns a session by its id. `numbers` maps the
+    id of each session to the number of its conversation on the page."""
     yield f"<header><h1>{escape_text(conversation.heading)}</h1>\n"
     has_head = False
     for segment in conversation.segments:

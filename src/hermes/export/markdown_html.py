@@ -75,7 +75,8 @@ def render_text(text: str) -> str:
 
 
 def _render_block(parser: MarkdownIt, block: list[Token], lines: Sequence[str]) -> str:
-    """Render one top-level block. If some of its text would be missing, render its source lines instead."""
+    """Return the HTML of one top-level Markdown block. If some of its text would be missing in the HTML, return
+    its source lines as text instead."""
     first, end = block[0].map or (0, 0)
     if not has_same_text("\n".join(lines[first:end]), "".join(iterate_visible_texts(block))):
         return _render_lines(lines[first:end])
@@ -136,7 +137,7 @@ class _Parser(MarkdownIt):
         return _TARGET.match(url) is not None
 
     def normalizeLink(self, url: str) -> str:  # noqa: N802 - its name in the library
-        """Return the target unchanged. The browser will encode it."""
+        """Return the target of a link unchanged. The browser that shows the page will encode it."""
         return url
 
     def normalizeLinkText(self, link: str) -> str:  # noqa: N802 - its name in the library
@@ -144,7 +145,7 @@ class _Parser(MarkdownIt):
 
 
 class _Renderer(RendererHTML):
-    """The library's renderer, with our own headings, links, tables, code blocks and line breaks."""
+    """The HTML renderer of markdown-it, with our own headings, links, tables, code blocks and line breaks."""
 
     def heading_open(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
         return f"<{_get_heading(tokens[at])}>"
@@ -205,7 +206,8 @@ def _open_cell(token: Token) -> str:
 
 
 def _parse_inline(state: StateCore) -> None:
-    """Parse the text of each block. A text that matches `_PLAIN` becomes a single token without parsing."""
+    """Parse the text of each Markdown block into tokens. A text that matches `_PLAIN` has no markup and becomes
+    a single token without parsing."""
     for token in state.tokens:
         if token.type == "inline" and _PLAIN.fullmatch(token.content):
             token.children = [Token("text", "", 0, content=token.content)] if token.content else []
@@ -216,7 +218,8 @@ def _parse_inline(state: StateCore) -> None:
 
 @cache
 def _get_parser(unused: tuple[str, ...] = ()) -> MarkdownIt:
-    """Return a parser without the rules `unused`."""
+    """Return the Markdown parser for messages. `unused` are the names of the parser's rules that are turned
+    off."""
     parser = _make_parser().disable(["html_block", "html_inline", *unused])  # HTML is shown as typed
     parser.core.ruler.at("inline", _parse_inline)
     show_definitions(parser)

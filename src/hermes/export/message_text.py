@@ -33,7 +33,7 @@ def get_role(message: dict[str, Any]) -> str:
 
 
 def is_visible(message: dict[str, Any]) -> bool:
-    """Return whether a message is shown. Rewound messages and empty messages are not shown."""
+    """Return whether an export shows a message. Rewound messages and empty messages are not shown."""
     return bool(message.get("active", 1)) and bool(
         message.get("content") or message.get("tool_calls") or extract_reasoning(message)
     )

@@ -45,7 +45,7 @@ class Replace(Enum):
 
 
 class FileKind(Enum):
-    """The kind of file at a path."""
+    """What is at a path: nothing, an empty file, an export or report of this program, or something else."""
 
     NOTHING = auto()
     EMPTY = auto()
@@ -76,7 +76,7 @@ class OutputFiles:
 
     @property
     def backups(self) -> list[Path]:
-        """The paths under which the earlier exports are kept."""
+        """The paths under which the earlier exports are kept that the new files have replaced."""
         return list(self._backups.values())
 
     def __enter__(self) -> OutputFiles:
@@ -118,7 +118,8 @@ class OutputFiles:
             partial.replace(path)
 
     def _hide(self, path: Path) -> None:
-        """Give a file that will be replaced a hidden second name, if the file system supports hard links."""
+        """Give the file at `path`, which will be replaced, a hidden second name from which it can be restored.
+        This works only if the file system supports hard links."""
         hidden = path.with_name(f".{path.name[:LONGEST_NAME]}.{os.urandom(6).hex()}.hermes-replaced")
         self._set_aside[path] = (
             hidden  # recorded before the link exists, because an interrupt may follow at once
@@ -136,8 +137,8 @@ class OutputFiles:
 
 
 def classify_file(path: Path) -> FileKind:
-    """Determine the kind of a file from the beginning of its content. Does not follow links or block on a
-    FIFO."""
+    """Return what is at a path, judged by the beginning of the file's content. The function does not follow
+    links and does not wait for data from a FIFO."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -165,8 +166,8 @@ def is_stream(path: Path) -> bool:
 
 
 def check_target(path: Path, replace: Replace) -> None:
-    """Check a target before anything is written. Raise the error that `OutputFiles.open` would otherwise
-    raise at the end."""
+    """Check, before anything is written, whether a new file may be written to `path`. `replace` says which
+    existing files it may replace. Raise the error that `OutputFiles.open` would otherwise raise at the end."""
     kind = classify_file(path)
     if kind is not FileKind.NOTHING and not _may_replace(kind, replace):
         raise _make_refusal(path, replace)
@@ -196,7 +197,8 @@ def refuse_store_files(store: Path, *files: Path, is_store: bool = False) -> Non
 
 
 def choose_backup_name(path: Path) -> Path:
-    """Return the path under which an earlier export is kept."""
+    """Return the path under which the earlier export at `path` is kept when a new one replaces it: `FILE~`,
+    `FILE~2` and so on. Raise OutputRefused if no such name is free."""
     for number in range(1, MOST_KEPT + 1):
         backup = path.with_name(f"{path.name}~{'' if number == 1 else number}")
         if classify_file(backup) is not FileKind.OTHER:
@@ -211,7 +213,8 @@ def _may_replace(kind: FileKind, replace: Replace) -> bool:
 
 
 def _back_up(path: Path) -> Path:
-    """Give the file a second name. It also keeps its own name, so that the path is never without a file."""
+    """Keep the earlier export at `path` under a second name, and return the path with that name. The file also
+    keeps its own name, so that `path` is never without a file."""
     backup = choose_backup_name(path)
     backup.unlink(missing_ok=True)
     try:

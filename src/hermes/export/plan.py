@@ -34,14 +34,16 @@ class Conversation(NamedTuple):
 
     @property
     def title(self) -> str | None:
-        """The title of the newest session that has one, as lists show it. None if no session has a title."""
+        """The title of the conversation, as lists show it: that of the newest session that has one. None if no
+        session has a title."""
         return next(
             (make_printable(segment.title) for segment in reversed(self.segments) if segment.title), None
         )
 
     @property
     def heading(self) -> str:
-        """The title. If there is none, the first words of a person. If there are none either, `UNTITLED`."""
+        """The heading of the conversation in an export: its title. If there is none, the first words of a
+        person. If there are none either, `UNTITLED`."""
         previews = (make_printable(segment.preview) for segment in self.segments if segment.preview)
         return self.title or next(previews, UNTITLED)
 
@@ -51,7 +53,8 @@ class Conversation(NamedTuple):
 
     @property
     def last_active(self) -> float:
-        """The time of the newest message. 0 if another program stored values that are not valid times."""
+        """The time of the newest message of the conversation. 0 if another program stored values that are not
+        valid times."""
         times = clock.filter_times(segment.last_active for segment in self.segments)
         return max(times or clock.filter_times([self.started_at]), default=0.0)
 
@@ -68,7 +71,7 @@ class Plan(NamedTuple):
 
     @property
     def total(self) -> int:
-        """The number of sessions plus the number of messages, for progress reports."""
+        """The number of sessions of the plan plus the number of their messages, for progress reports."""
         return sum(len(found.segments) + found.messages for found in self.conversations)
 
 
@@ -108,7 +111,8 @@ def _make_plan(db: SessionSource, outlines: list[Outline], name: str | None = No
 
 
 def _add_relatives(db: SessionSource, found: Sequence[Outline]) -> list[Outline]:
-    """Return the sessions together with all members of their families. Each family is read only once."""
+    """Return the sessions `found` together with all other sessions of their families. Each family is read only
+    once."""
     related: dict[str, None] = {}
     for outline in found:
         if outline.id not in related:
@@ -119,10 +123,11 @@ def _add_relatives(db: SessionSource, found: Sequence[Outline]) -> list[Outline]
 
 
 def group_conversations(outlines: Iterable[Outline], name: str | None = None) -> list[Conversation]:
-    """Group sessions by conversation, in the order of the first session of each.
+    """Group sessions into conversations. The conversations are in the order of their first sessions in
+    `outlines`.
 
-    A conversation is exported under the id of its newest session, as in lists. If it contains the session
-    `name`, it is exported under that id.
+    A conversation is exported under the id of its newest session, as in lists. If it contains the session with
+    the id `name`, it is exported under that id.
     """
     grouped: dict[str, list[Outline]] = {}
     for outline in outlines:
@@ -142,8 +147,8 @@ def keep_prompts(session: Session) -> Session | None:
 
 
 def make_file_stem(conversation: Conversation, titled: bool) -> str:
-    """Return a file name that is valid on every file system. It consists of the id, preceded by the title if
-    `titled`."""
+    """Return the name of a conversation's export file without its suffix, valid on every file system. The name
+    is the id of the conversation, with `titled` preceded by its title."""
     name = make_safe_name(conversation.name)
     if not titled or conversation.title is None:
         return name

@@ -53,8 +53,8 @@ class _Fence(NamedTuple):
 
 
 def contain_markdown(text: str, *, pictures: bool = False) -> str:
-    """Return the text, changed so that nothing in it affects the rest of the document. With `pictures`,
-    pictures from the web are kept."""
+    """Return the Markdown text of a message, changed so that nothing in it affects the rest of the document.
+    With `pictures`, pictures from the web are kept."""
     lines: list[str] = []
     texts: set[int] = set()
     """The numbers of the lines that are text and not code."""
@@ -90,15 +90,15 @@ def contain_markdown(text: str, *, pictures: bool = False) -> str:
 
 
 def _expand_indentation(line: str) -> str:
-    """Replace tabs in the indentation by spaces. Otherwise, indented code would become text in a quote,
-    because a tab is narrower after the quote mark."""
+    """Return a line with the tabs in its indentation replaced by spaces. Otherwise, indented code would become
+    text in a quote, because a tab is narrower after the quote mark."""
     text = line.lstrip(" \t")
     return line[: len(line) - len(text)].expandtabs(4) + text
 
 
 def _is_in_table(lines: list[str], number: int) -> bool:
-    """Return whether a line looks like a row of a table. Such a row stays a separate line without trailing
-    spaces."""
+    """Return whether the line with the index `number` looks like a row of a table. Such a row needs no spaces
+    at its end to stay a separate line."""
     return "|" in lines[number] and "|" in lines[number + 1]
 
 
@@ -110,16 +110,18 @@ def _match_fence(line: str) -> _Fence | None:
 
 
 def _is_closing(found: _Fence | None, fence: _Fence) -> bool:
-    """Return whether the line with the fence `found` ends the code block that `fence` began, whatever
-    surrounds it. A fence that is indented by more than three spaces ends no code block."""
+    """Return whether a line ends the code block that the line with `fence` began, whether or not the block is
+    in a list or a quote. `found` is the fence on the line, or None. A fence that is indented by more than three
+    spaces ends no code block."""
     return found is not None and found.mark.startswith(fence.mark) and not found.info and found.indent <= 3
 
 
 def _is_surely_inside(line: str, found: _Fence | None, fence: _Fence) -> bool:
-    """Return whether a line certainly belongs to a code block or ends it.
+    """Return whether a line certainly belongs to the code block that `fence` began, or ends it. `found` is the
+    fence on the line, or None.
 
-    This is uncertain for an indented code block: the block may be in a list, whose indentation is unknown and
-    which ends at a less indented line.
+    This is uncertain if `fence` is indented: the block may be in a list, whose indentation is unknown and which
+    ends at a less indented line.
     """
     if fence.indent == 0 or not line.strip():
         return True
@@ -129,7 +131,7 @@ def _is_surely_inside(line: str, found: _Fence | None, fence: _Fence) -> bool:
 
 
 class _Part(NamedTuple):
-    """A piece of a line."""
+    """A piece of a line of Markdown: either text or inline code."""
 
     text: str
     is_code: bool = False
@@ -189,7 +191,8 @@ class _LineQuoter:
         return f"{found[1]}{'|'.join(kept)}{found[3]}"
 
     def _quote_text(self, line: str) -> str:
-        """Escape a line of text. Inline code is left unchanged, unless an earlier code span is still open."""
+        """Return a line of text, escaped. Inline code in it is left unchanged. If a code span from an earlier
+        line is still open, the whole line is escaped."""
         parts: list[_Part] = []
         at = 0
         if not self._code_is_open and "`" in line:
@@ -244,11 +247,12 @@ class _LineQuoter:
         return found | {bracket for bracket in opened if self._is_picture(line, bracket)}
 
     def _is_picture(self, line: str, opening: _Bracket) -> bool:
-        """Return whether a bracket begins a picture that must be shown as text."""
+        """Return whether the bracket `opening` in `line` begins a picture that must be shown as text."""
         return not self._pictures and not opening.slashes and line[: opening.at].endswith("!")
 
     def _is_label_end(self, line: str, closing: _Bracket) -> bool:
-        """Return whether a bracket ends the text of a link or the label of a definition."""
+        """Return whether the bracket `closing` in `line` ends the text of a link or the label of a link
+        definition."""
         following = line[closing.at + 1 : closing.at + 2]
         return following == "(" or (following == ":" and self._may_define)
 
@@ -277,8 +281,8 @@ def _escape_entity(found: re.Match[str], entity: str, may_be_code: bool = False)
 
 
 def _find_code_spans(line: str) -> tuple[list[tuple[int, int]], bool]:
-    """Return the inline code spans of a line, and whether it contains a run of backticks that is
-    not closed."""
+    """Return the positions of the inline code spans of a line. Also return whether the line contains backticks
+    that begin a code span and are not closed on the line."""
     if "\\`" in line:  # the effect of an escaped backtick depends on the viewer
         return [], True
     ticks = [found.span() for found in _TICKS.finditer(line)]

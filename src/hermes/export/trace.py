@@ -138,7 +138,8 @@ def _make_answer(session: Session, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make_blocks(content: Any) -> Any:
-    """Return text unchanged, and structured content as blocks, with images in Anthropic's format."""
+    """Return the content of a message in Anthropic's format. Text is returned unchanged. Structured content
+    becomes a list of text and image blocks."""
     if isinstance(content, str):
         return content
     blocks: list[dict[str, Any]] = []

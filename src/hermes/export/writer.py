@@ -94,8 +94,8 @@ class Export:
         return self._make_result()
 
     def measure(self, destination: Destination | None = None) -> Result:
-        """Read and format everything without writing it. If a destination is given, check it as `write_files`
-        does."""
+        """Read and format the whole export without writing it, and return what would be written. If a
+        destination is given, check it as `write_files` does."""
         targets = [] if destination is None else self._plan_targets(destination)
         files = [self._conversations] if destination is None else [target.conversations for target in targets]
         for conversations in files:
@@ -117,8 +117,8 @@ class Export:
     # Files
 
     def _plan_targets(self, destination: Destination) -> list[Target]:
-        """Return the files to write, each with its conversations. Raise an error if one of the files must not
-        be written."""
+        """Return the files to write to the destination, each with its conversations. Raise an error if one of
+        the files must not be written."""
         targets = self._name_files(destination)
         paths = [target.path for target in targets]
         if destination.replace is not Replace.NOTHING:
@@ -180,7 +180,8 @@ class Export:
         return {name: value for name, value in exported.items() if name not in left_out}
 
     def _advance(self, count: int) -> None:
-        """Add `count` to the progress of the current session."""
+        """Add `count` steps to the progress of the export, at most as many as the current session still has.
+        Report the progress."""
         count = min(count, self._pending)
         self._pending -= count
         self._done += count
@@ -198,8 +199,9 @@ class Export:
 
 
 def _apply_options(conversations: list[Conversation], options: Options) -> list[Conversation]:
-    """Return the conversations with the options applied to their titles and counts. Titles are included
-    because they may contain secrets."""
+    """Return the conversations with the options of the export applied to the titles, the previews and the
+    message counts of their sessions. With `redact`, secrets in titles and previews are redacted. With
+    `prompts_only`, the message counts are set to 0."""
 
     def apply(conversation: Conversation) -> Conversation:
         segments = conversation.segments
@@ -221,8 +223,8 @@ def _apply_options(conversations: list[Conversation], options: Options) -> list[
 
 
 def _make_names_unique(names: Sequence[str]) -> list[str]:
-    """Return unique file names, because different ids can result in the same name. The names differ even if
-    case is ignored, as some file systems do."""
+    """Return a unique file name for each of the names, because different conversation ids can result in the
+    same name. The results differ even if case is ignored, as some file systems do."""
     taken: set[str] = set()
     unique: list[str] = []
     for name in names:

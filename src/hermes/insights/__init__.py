@@ -1,8 +1,9 @@
 """The insights report: activity, models, tools, skills and costs of the last days.
 
-Owns the figures (`InsightsEngine(db).generate(days=30)`) and their layout as text and as a page. In addition
-to the keys that the reference documents, the report has `costs`, `conversations`, `daily` and `active_time`.
-Costs are those stored with the sessions; an unknown cost is None. Imports the store, but no surface.
+This folder owns the figures (`InsightsEngine(db).generate(days=30)`) and their layout as text and as a page. In
+addition to the keys that the reference documents, the report has `costs`, `conversations`, `daily` and
+`active_time`. Costs are those stored with the sessions; an unknown cost is None. The folder imports the store,
+but no surface.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ __all__ = ["InsightsEngine"]
 
 
 class ActivitySource(Protocol):
-    """The only method of the store that a report needs. Both the whole store and a person's scoped store have
-    it."""
+    """A handle from which a report can be made. `activity` is the only method that a report needs. Both
+    `SessionDB` and the scoped handle of a person have it."""
 
     def activity(
         self, since: float, sources: Sequence[str] | None = None

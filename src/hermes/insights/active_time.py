@@ -21,8 +21,9 @@ Stretch = tuple[float, float]
 
 
 def find_stretches(times: Iterable[float]) -> list[Stretch]:
-    """Return the stretches of activity of one session, in order. A stretch with a single message is
-    left out."""
+    """Return the stretches of activity of one session, in order. A stretch is a pair of times: the first and
+    the last of messages that follow each other without a long gap. `times` are the times of the messages. A
+    stretch with a single message is left out."""
     stretches: list[Stretch] = []
     first = last = None
     for at in sorted(times):
@@ -37,7 +38,7 @@ def find_stretches(times: Iterable[float]) -> list[Stretch]:
 
 
 def measure(stretches: Iterable[Stretch]) -> float:
-    """Return the number of seconds that lie in at least one of the stretches."""
+    """Return the number of seconds that lie in at least one of the stretches of activity."""
     seconds, covered = 0.0, float("-inf")
     for first, last in sorted(stretches):
         seconds += max(0.0, last - max(first, covered))
@@ -46,7 +47,8 @@ def measure(stretches: Iterable[Stretch]) -> float:
 
 
 def summarize(messages: Iterable[tuple[str, object]]) -> dict[str, Any]:
-    """Return the active time of sessions. `messages` are pairs of session and time, grouped by session."""
+    """Return the active time of all sessions together and the average per session. `messages` are pairs
+    (session, time of a message), grouped by session."""
     every: list[Stretch] = []
     each: list[float] = []
     for _session, group in groupby(messages, key=itemgetter(0)):

@@ -44,7 +44,8 @@ class Calendar:
         }
 
     def daily(self) -> list[dict[str, Any]]:
-        """Return the days on which sessions started, in order."""
+        """Return a mapping for each day on which sessions started, in order: the date and the totals of that
+        day."""
         return [{"date": day.isoformat(), **self._dates[day].as_dict()} for day in sorted(self._dates)]
 
 
@@ -72,7 +73,7 @@ class _Day:
 
 
 def find_longest_streak(days: Iterable[date]) -> int:
-    """Return the length of the longest run of consecutive calendar days."""
+    """Return the length of the longest sequence of consecutive calendar days among the given days."""
     best = run = 0
     for before, day in pairwise([0, *sorted({day.toordinal() for day in days})]):
         run = run + 1 if day == before + 1 else 1

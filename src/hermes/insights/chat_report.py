@@ -1,7 +1,7 @@
-"""The report as a chat message: short, in Markdown that every platform renders alike.
+"""The insights report as a message on a platform: short, in Markdown that every platform renders alike.
 
-Names come from outside. They are put into code spans, in which no markup applies, and are changed so that
-they cannot end the span.
+Names in the report, such as those of models and tools, come from outside. They are put into code spans, in
+which no markup applies, and are changed so that they cannot end the span.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LONGEST_NAME = 60
 
 
 def format_markdown(report: Report) -> str:
-    """Return the most important figures of the terminal report as Markdown."""
+    """Return the most important figures of the insights report as Markdown."""
     if report["empty"]:
         return _escape_line(number_format.format_nothing(report))
     return "\n".join(_format_lines(report))

@@ -1,4 +1,5 @@
-"""Sums of costs. An unknown cost is None, never zero. A sum with unknown parts is a lower bound."""
+"""Sums of the costs of model calls. An unknown cost is None, never zero. A sum with unknown parts is a lower
+bound."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ MIXED, PARTIAL, NOTHING = "mixed", "partial", "none"
 
 
 class Bill:
-    """A sum of costs. It records separately which costs are billed, estimated, included or unknown."""
+    """A sum of costs of model calls. It records separately which costs are billed, estimated, included in a
+    subscription, or unknown."""
 
     __slots__ = ("_by_status", "_estimated", "auxiliary")
 
@@ -55,7 +57,7 @@ class Bill:
 
     @property
     def is_known(self) -> bool:
-        """Whether any of the costs is known."""
+        """Whether at least one of the summed costs is known."""
         return bool(self._by_status.keys() - {UNKNOWN})
 
     @property
@@ -68,8 +70,8 @@ class Bill:
 
     @property
     def status(self) -> str:
-        """The status of all costs if it is the same for all. Otherwise `partial` if some costs are unknown,
-        or else `mixed`. `none` if there are no costs."""
+        """How well the sum is known. If all costs have the same status, it is that status. Otherwise it is
+        `partial` if some costs are unknown, or else `mixed`. It is `none` if there are no costs."""
         if len(self._by_status) > 1:
             return PARTIAL if self.has_unknown else MIXED
         return next(iter(self._by_status), NOTHING)

@@ -1,8 +1,8 @@
-"""The report as a self-contained HTML page: charts, tables, light and dark mode, no network access.
+"""The insights report as a self-contained HTML page: charts, tables, light and dark mode, no network access.
 
-Its Content-Security-Policy names the two scripts and the style by their hashes. No other script can run and
-nothing can be fetched, whatever a title contains. All text from outside is escaped here; the scripts receive
-numbers only.
+The Content-Security-Policy of the page names its two scripts and its style by their hashes. No other script can
+run and nothing can be fetched, whatever a title contains. All text from outside is escaped here; the scripts
+receive numbers only.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def _escape_text(text: object, limit: int | None = None) -> str:
 
 
 def _format_data(report: Report) -> str:
-    """Return the data for the scripts as JSON. The JSON text cannot end the script element that
-    contains it."""
+    """Return the figures that the scripts of the page draw, as JSON. The JSON text cannot end the script
+    element that contains it."""
     if report["empty"]:
         return "{}"
     days = list(_fill_days(report["daily"]))
@@ -89,7 +89,8 @@ def _format_data(report: Report) -> str:
 
 
 def _fill_days(daily: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield every day from the first to the last, including days without sessions."""
+    """Yield the totals of every day from the first to the last day in `daily`. A day without sessions has
+    zeros. If the period is very long, only its last `MOST_DAYS` days are yielded."""
     known = {date.fromisoformat(row["date"]): row for row in daily}
     last = max(known)
     day = max(min(known), last - timedelta(days=min(MOST_DAYS, last.toordinal() - 1)))

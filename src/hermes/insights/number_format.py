@@ -1,4 +1,5 @@
-"""Formats of the numbers in the report, shared by all its outputs."""
+"""Formats of the numbers in the insights report, shared by its outputs in the terminal, on platforms and as a
+page."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def format_dollars(cost: float) -> str:
 
 
 def format_price(cost: float | None, status: str) -> str:
-    """Format a cost. `+` marks a sum of which only a part is known, and `~` marks an estimate."""
+    """Format a cost of the report. `+` marks a sum of which only a part is known, and `~` marks an estimate."""
     if cost is None:
         return "unknown"
     if status in ("included", "none"):
@@ -72,7 +73,8 @@ def format_hour(number: int) -> str:
 
 
 def list_peak_hours(report: dict[str, Any], most: int = 5) -> list[str]:
-    """Return the busiest hours with their counts, such as `3PM (12)`."""
+    """Return the hours of the day in which most sessions started, each with their number, such as `3PM (12)`.
+    At most `most` hours are returned."""
     counts = [hour for hour in report["activity"]["by_hour"] if hour["count"]]
     counts.sort(key=lambda hour: -hour["count"])
     return [f"{format_hour(hour['hour'])} ({format_number(hour['count'])})" for hour in counts[:most]]
@@ -93,7 +95,8 @@ def format_period(report: dict[str, Any]) -> str:
 
 
 def format_source(report: dict[str, Any]) -> str:
-    """Return ` (source: cli)`, or an empty string if all sources are included."""
+    """Return which source a report is limited to, such as ` (source: cli)`. Return an empty string if all
+    sources are included."""
     source = report["source_filter"]
     if not source:
         return ""
@@ -106,12 +109,13 @@ def format_window(report: dict[str, Any]) -> str:
 
 
 def format_nothing(report: dict[str, Any]) -> str:
-    """Return the message for a period without sessions."""
+    """Return the sentence that is shown if no sessions started in the period of the report."""
     return f"No sessions found in the last {format_window(report)}."
 
 
 def list_cost_notes(report: dict[str, Any]) -> list[str]:
-    """Return notes on costs that the sum does not include."""
+    """Return notes on sessions whose costs are not in the total of the report: unknown costs, and use that
+    costs nothing extra."""
     costs, notes = report["costs"], []
     if costs["unknown_sessions"]:
         notes.append(f"cost unknown for {format_plural(costs['unknown_sessions'], 'session')}")
@@ -123,5 +127,6 @@ def list_cost_notes(report: dict[str, Any]) -> list[str]:
 
 
 def has_platforms(report: dict[str, Any]) -> bool:
-    """Return whether to show the platforms. They are not shown if the terminal is the only one."""
+    """Return whether the report should show the figures by platform. They are not shown if the terminal is the
+    only source."""
     return [row["platform"] for row in report["platforms"]] != ["cli"]

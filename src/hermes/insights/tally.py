@@ -27,7 +27,7 @@ NO_SKILLS = {"distinct_skills": 0, "total_views": 0, "total_manages": 0, "total_
 
 
 class Line:
-    """The totals of a model, a platform or a conversation, or of all sessions."""
+    """One line of the report: the totals of a model, a platform or a conversation, or of all sessions."""
 
     def __init__(self) -> None:
         self.sessions = self.messages = self.tool_calls = 0
@@ -156,8 +156,9 @@ class Tally:
         }
 
     def conversations(self, activity: Activity) -> dict[str, Any]:
-        """Return the costliest conversations. The costs include segments and subagents. `cost_in_all`
-        includes sessions from before the period as well."""
+        """Return the number of conversations and the list of those that cost most. The cost of a conversation
+        includes its segments and its subagents. `cost_in_all` in the list also includes sessions from before
+        the period of the report."""
         costs = {name: line.bill.cost or 0.0 for name, line in self._conversations.items()}
         costliest = sorted((name for name in costs if costs[name]), key=lambda name: (-costs[name], name))
         return {
@@ -218,7 +219,7 @@ NOTABLE: tuple[tuple[str, Callable[[SessionActivity], float], Callable[[float], 
 
 
 class Notable:
-    """The session with the largest value of some measure."""
+    """Finds the session with the largest value of one measure, such as the duration, for the report."""
 
     def __init__(
         self, label: str, measure: Callable[[SessionActivity], float], format_measure: Callable[[float], str]
@@ -283,7 +284,8 @@ class ToolUse:
         self._skills: dict[str, _Skill] = {}
 
     def add(self, at: object, stored: object) -> None:
-        """Add the stored calls of one message."""
+        """Count the tool calls of one message. `at` is the time of the message, and `stored` is the JSON text
+        in which the store keeps its calls."""
         for name, arguments in _iterate_calls(stored):
             self._called[name] += 1
             if name in SKILL_TOOLS and (skill := _get_skill_name(arguments)):
@@ -338,8 +340,8 @@ class _Skill:
 
 
 def _iterate_calls(stored: object) -> Iterable[tuple[str, object]]:
-    """Yield the name and the arguments of each call. Programs write calls in two formats; both are
-    accepted."""
+    """Yield the name and the arguments of each tool call of a message. `stored` is the JSON text in which the
+    store keeps the calls. Programs write calls in two formats; both are accepted."""
     if not isinstance(stored, str):
         return
     try:
@@ -366,7 +368,8 @@ def _iterate_odd_calls(value: object) -> Iterable[tuple[str, object]]:
 
 
 def _get_skill_name(arguments: object) -> str | None:
-    """Return the argument `name`, or None if there is none. `arguments` is a dictionary or its JSON text."""
+    """Return the argument `name` of a call of a skill tool, or None if there is none. `arguments` is a
+    dictionary or its JSON text."""
     if isinstance(arguments, msgspec.Raw):
         arguments = from_json(bytes(arguments).decode(), None)
     if isinstance(arguments, str):

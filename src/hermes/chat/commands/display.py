@@ -1,5 +1,5 @@
-"""Prints lines, the history, the status and the usage. Also implements `/save`, which writes the conversation
-to a file."""
+"""Slash commands of the terminal that print lines, the history, the status and the usage of a conversation.
+Also implements `/save`, which writes the conversation to a file."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ async def save(chat: Chat, argument: str) -> None:
 
 
 def _choose_file_name(folder: Path) -> Path:
-    """Return an unused file name in the folder of saved conversations. Make the folder private."""
+    """Return the path of a JSON file that does not exist yet in `folder`, the folder of saved conversations.
+    The name contains the current time. Create the folder if it is missing, and make it private."""
     home.make_private_folder(folder)
     if home.is_loose(str(folder)):
         folder.chmod(home.PRIVATE_FOLDER)
@@ -129,8 +130,9 @@ def _choose_format(file: Path) -> Format:
 
 
 def _plan_conversation(conversation: Conversation[SessionDB], rows: Sequence[Row]) -> Plan:
-    """Plan the export of the whole conversation, including messages before a compression or branch and
-    unstored messages."""
+    """Plan the export of the whole conversation. The export includes messages from before a compression,
+    messages from before the branch, and messages that are not in the store. `rows` are the messages that the
+    terminal has in memory; a row without an id is not in the store."""
     unstored = [row for row in rows if "id" not in row]
     stored = (
         plan_ancestry(conversation.store, conversation.session_id, unstored) if conversation.exists else None

@@ -62,7 +62,9 @@ async def _wait(chat: Chat, platform: str) -> None:
 
 
 async def _poll_outcome(chat: Chat, session_id: str, stop: asyncio.Event) -> str | None:
-    """Wait for the outcome. Return the reason if the handoff failed, None if it succeeded."""
+    """Wait until the gateway has completed or failed the handoff of the session. Return None if the handoff
+    succeeded, otherwise the reason for the failure. If `stop` is set or the gateway takes too long, mark the
+    handoff as failed."""
     db, until = chat.conversation.store, clock.now() + PATIENCE_S
     while True:
         state = await asyncio.to_thread(db.get_handoff_state, session_id) or {}

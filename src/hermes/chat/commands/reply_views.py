@@ -45,7 +45,8 @@ NOTES = (
 
 
 async def show_reply(chat: Chat, reply: Reply) -> None:
-    """Show a reply and perform its follow-up action: ask again, fill the prompt, or show the recap."""
+    """Show the reply of a shared command on the screen. Some replies also have a follow-up action: ask the
+    person again, fill the prompt, or show the recap."""
     view = _VIEWS.get(type(reply))
     if view is not None:
         await view(chat, reply)
@@ -59,7 +60,8 @@ def show_unknown(chat: Chat, name: str) -> None:
 
 
 async def _show_nothing(chat: Chat, reply: object) -> None:
-    """Show nothing: the command asked the person, and the person chose nothing."""
+    """Print nothing. This is the view of a reply without content: the command asked the person a question, and
+    the person chose nothing."""
 
 
 # Recent messages
@@ -89,7 +91,7 @@ async def _show_resent(chat: Chat, reply: replies.Resent) -> None:
 
 async def _compress(chat: Chat, reply: replies.Compressing) -> None:
     async def show() -> bool:
-        """Show the events. Return whether any event was visible."""
+        """Show the events of the compression on the screen. Return whether any of them was visible."""
         is_seen = False
         async for event in reply.events:
             chat.screen.handle_event(event)
@@ -143,14 +145,14 @@ async def _show_list(chat: Chat, reply: replies.ConversationList) -> None:
 
 
 def _describe_row(row: dict[str, Any], here: str | None) -> tuple[str, str, str]:
-    """Return the name, the age and the id of a conversation."""
+    """Return three texts about a listed conversation: its name, its age and its id."""
     name, age = row["title"] or row["preview"] or "—", clock.format_relative(row["last_active"], clock.now())
     return name, age, f"{row['id']}{' (here)' if row['id'] == here else ''}"
 
 
 async def _pick_conversation(chat: Chat, reply: replies.ConversationList) -> None:
-    """Let the person choose a conversation from pages of a list, and resume it. If the person presses Esc,
-    the list stays on the screen."""
+    """Let the person choose one of the conversations in `reply`, and resume the chosen one. The list is shown
+    page by page. If the person presses Esc, nothing is resumed and the list stays on the screen."""
     skipped = 0
     while True:
         rows = [_describe_row(row, reply.here) for row in reply.rows]
@@ -174,8 +176,9 @@ _OLDER = ""
 
 
 def format_choices(rows: Sequence[tuple[str, str, str]], width: int) -> list[str]:
-    """Return a one-line label for each conversation, in aligned columns: its name, its age and its id. Names
-    are cut to the `width`; ids are left out if the window is too narrow."""
+    """Return a one-line label for each conversation, in aligned columns: its name, its age and its id. `rows`
+    contains these three texts for each conversation. Names are cut so that a label fits into `width` columns.
+    If the window is too narrow for the ids, they are left out."""
     names, ages, ids = zip(*((make_printable(cell) for cell in row) for row in rows), strict=True)
     width -= MARGIN
     age_width, id_width = max(map(cell_len, ages)) + 2, max(map(cell_len, ids)) + 2

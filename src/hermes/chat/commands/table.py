@@ -1,5 +1,5 @@
-"""The table of slash commands: the shared commands and the terminal's own commands. The function of a
-terminal command receives the chat."""
+"""The table of slash commands: the shared commands and the terminal's own commands. The function of a terminal
+command receives the `Chat` object of the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TerminalCommand: TypeAlias = "Command[Chat, None]"
 
 
 class Leave(Exception):
-    """Raised by a command to end the chat."""
+    """Raised by a command to end the terminal program."""
 
 
 async def clear_screen(chat: Chat, words: str) -> None:
@@ -41,7 +41,7 @@ WINDOW_COMMANDS: tuple[TerminalCommand, ...] = (
 
 @cache
 def load_own_commands() -> dict[str, TerminalCommand]:
-    """Return the commands that only the terminal has, by name."""
+    """Return the slash commands that only the terminal has, keyed by command name."""
     from hermes.chat.commands import display, handoff_command, tool_output
 
     own = (*handoff_command.COMMANDS, *tool_output.COMMANDS, *display.COMMANDS, *WINDOW_COMMANDS)
@@ -50,7 +50,8 @@ def load_own_commands() -> dict[str, TerminalCommand]:
 
 @cache
 def load_commands() -> dict[str, AnyCommand]:
-    """Return all commands by name, in the order of the help. `/help` is the last."""
+    """Return all slash commands of the terminal, keyed by command name. They are in the order in which `/help`
+    lists them; `/help` itself is the last."""
     from hermes.conversation.commands.shared_commands import COMMANDS
 
     *shared, show_help = COMMANDS
@@ -59,7 +60,8 @@ def load_commands() -> dict[str, AnyCommand]:
 
 
 async def run_command(chat: Chat, name: str, words: str) -> None:
-    """Run a command that `parse_command` returned, and show its result."""
+    """Run the slash command `name` and show its result. `words` is the text after the command name. Both values
+    come from `parse_command`. If the command does not exist, print that."""
     from hermes.chat.commands.reply_views import show_reply, show_unknown
     from hermes.chat.commands.terminal_surface import make_core_context
     from hermes.conversation.commands.shared_commands import BY_NAME
@@ -77,10 +79,11 @@ async def run_command(chat: Chat, name: str, words: str) -> None:
 
 
 def parse_command(text: str) -> TypedCommand | None:
-    """Parse a line as a command. Return None for a message to the agent. A command name may be shortened to a
-    unique prefix.
+    """Parse an input of the person as a slash command. Return None if the input is a message to the agent. The
+    person may shorten a command name to a unique prefix.
 
-    The name of an unknown command is returned as typed.
+    The result contains the full name of the command. If the command is unknown or the prefix is not unique, the
+    result contains the name as typed.
     """
     typed = split_command(text)
     if typed is None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def make_core_context(chat: Chat) -> CommandContext:
-    """Return the context of a shared command."""
+    """Return the context that a shared command needs to run in the terminal: the store, the conversation, the
+    surface and the conversations listed last."""
     store = chat.conversation.store
     return CommandContext(
         store,

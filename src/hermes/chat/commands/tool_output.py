@@ -36,12 +36,13 @@ HIGHEST_NUMBER = 999_999
 
 
 async def load_calls(chat: Chat) -> list[Call]:
-    """Return the tool calls of the whole conversation, including those before a compression and rewound ones."""
+    """Return the tool calls of the whole conversation. They include the calls before a compression and the
+    calls in rewound messages."""
     return [item for item in await load_outputs(chat) if isinstance(item, Call)]
 
 
 async def load_outputs(chat: Chat) -> list[Call | Reasoning]:
-    """Return the tool calls and the reasoning of the whole conversation, in order."""
+    """Return the tool calls and the reasoning of the whole conversation, oldest first."""
     conversation = chat.conversation
     rows = await conversation.load_rows()
     if not conversation.exists:
@@ -60,8 +61,9 @@ class FoldedOutput(NamedTuple):
 
 
 async def open_next(chat: Chat) -> RenderableType:
-    """Return the full view of a folded output or reasoning: the newest one that was not opened since the last
-    turn."""
+    """Return the full view of a tool output or reasoning that the screen shows folded. The first call after a
+    turn returns the newest one, and each further call the one before it. If there are no more, return a note
+    that says so."""
     found = _list_folded(await load_outputs(chat), chat.screen.console.width)
     if len(found) <= chat.opened:
         chat.opened = 0
@@ -74,7 +76,8 @@ async def open_next(chat: Chat) -> RenderableType:
 
 
 def _list_folded(outputs: Sequence[Call | Reasoning], width: int) -> list[FoldedOutput]:
-    """Return the folded outputs, newest first."""
+    """Return those of `outputs` that the screen shows folded, newest first. `width` is the width of the window,
+    on which the folding depends."""
     found: list[FoldedOutput] = []
     calls = reasonings = 0
     for item in reversed(outputs):
@@ -159,8 +162,8 @@ async def show_diff(chat: Chat, argument: str) -> None:
 
 
 def group_edits(calls: Iterable[Call]) -> list[FileEdits]:
-    """Group the edits by file. Files are in the order of their first edit, and the edits of a file are in
-    order."""
+    """Return the edits that `calls` made, grouped by file. Files are in the order of their first edit. The
+    edits of one file are in the order of their calls."""
     found: dict[str, FileEdits] = {}
     for call in calls:
         edit = read_edit(call)
@@ -177,8 +180,8 @@ def is_meant(argument: str, path: str, cwd: Path) -> bool:
 
 
 def _show_file(chat: Chat, file: FileEdits, room: int | None) -> int | None:
-    """Show the edits of a file in at most `room` lines. Return the number of lines left. In both, None means
-    no limit."""
+    """Show the edits of a file in at most `room` lines of the screen. Return how many of these lines are still
+    free. If `room` is None, the number of lines is not limited, and the result is None too."""
     counts = format_counts(file.added, file.removed)
     chat.screen.show(Text.assemble((make_printable(reveal(file.path)), "bold"), (f"  {counts}", "dim")))
     for number, edit in enumerate(file.edits, 1):
@@ -198,10 +201,10 @@ def _show_file(chat: Chat, file: FileEdits, room: int | None) -> int | None:
 
 
 async def _mention_commands(chat: Chat, calls: Iterable[Call]) -> None:
-    """Print a note about commands that may have changed files, and about the git commands that show all
-    changes.
+    """Print a note if the agent ran shell commands, because they may have changed files too. In a git
+    repository, also print which git commands show all changes.
 
-    Git is not run here, because the configuration of a repository can start programs.
+    Git itself is not run here, because the configuration of a repository can start programs.
     """
     ran = sum(call.name == TERMINAL and call.has_started for call in calls)
     if ran:

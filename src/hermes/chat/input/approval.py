@@ -1,5 +1,5 @@
-"""The approval question of a tool call. It shows the whole command or diff, then the choices. The chat and
-`hermes -q` use it."""
+"""The question whether the person approves a tool call. It shows the whole command or diff, then the choices.
+Both the terminal conversation and `hermes -q` use it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ MOST_LINES_UNSAID, MOST_CHARACTERS_UNSAID = 12, 900
 
 
 class Asker(Protocol):
-    """Asks questions at the terminal. A result of None means that the person chose nothing. Ctrl-C raises
-    `question.Stopped`."""
+    """An object that asks the person questions at the terminal. A result of None means that the person chose
+    nothing. Ctrl-C raises `question.Stopped`."""
 
     def choose(
         self, text: str, options: Sequence[Option[Decision]], *, default: int
@@ -41,7 +41,8 @@ class Asker(Protocol):
 
 
 async def ask_approval(request: ApprovalRequest, screen: Screen, asker: Asker) -> Decision:
-    """Show the requested action and ask for approval. Ctrl-C raises `question.Stopped`."""
+    """Show the tool call that needs an approval, ask the person, and return the decision. Ctrl-C raises
+    `question.Stopped`."""
     # Invisible characters are made visible, so that no part of a command is hidden from the person.
     screen.print_line(make_visible(request.subject), "bold")
     if request.diff:
@@ -60,7 +61,8 @@ async def ask_approval(request: ApprovalRequest, screen: Screen, asker: Asker) -
 
 
 def describe_length(subject: str) -> str:
-    """Describe the length of `subject` if it may not fit on the screen; otherwise return an empty string."""
+    """Return a text that gives the number of lines and characters of `subject`, the command or diff to approve.
+    Return an empty string if `subject` is so short that it fits on the screen."""
     lines = subject.count("\n") + 1
     if lines <= MOST_LINES_UNSAID and len(subject) <= MOST_CHARACTERS_UNSAID:
         return ""
@@ -70,7 +72,8 @@ def describe_length(subject: str) -> str:
 
 
 class PlainAsker:
-    """Asks questions directly on the terminal, without the prompt line of the chat."""
+    """Asks questions directly on the terminal. It is used where no prompt line is open, as for a one-shot
+    question."""
 
     async def choose(
         self, text: str, options: Sequence[Option[Decision]], *, default: int
@@ -82,7 +85,8 @@ class PlainAsker:
 
 
 async def ask_on_stderr(request: ApprovalRequest) -> Decision:
-    """Ask on stderr, because stdout is reserved for the answer. Stdin and stderr must be terminals."""
+    """Ask for the approval of a tool call on stderr, because stdout is reserved for the answer to a one-shot
+    question. Stdin and stderr must be terminals."""
     screen = Screen(Console(stderr=True, highlight=False))
     with create_app_session(output=create_output(stdout=sys.stderr)):
         return await ask_approval(request, screen, PlainAsker())

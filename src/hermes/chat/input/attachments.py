@@ -75,11 +75,12 @@ def attach_files(
     quoted: Sequence[str] = (),
     advice: str = "A file is attached only if you type its name here",
 ) -> Message:
-    """Return the message, followed by the content of each file that it mentions, by `files` and by the texts
-    `quoted`.
+    """Return the message of the person with everything that is sent with it. After `text` come the content of
+    each file that `text` mentions, the content of `files`, and the texts `quoted`.
 
-    `pasted` contains the parts of the text that the person did not type. Files that only these parts mention
-    are not attached, and the note about them ends with `advice`.
+    `cwd` is the folder in which mentioned files are looked up. `pasted` contains the parts of `text` that the
+    person did not type. A file that only these parts mention is not attached, and the note about it ends with
+    `advice`.
     """
     mentions, untyped = (
         Counter(_list_mentions(text)),
@@ -118,7 +119,7 @@ def has_pictures(content: object) -> bool:
 
 
 def require_eyes(model: Model) -> None:
-    """Raise PictureRefused if the model is known to accept no pictures."""
+    """Raise `PictureRefused` if the model is known not to accept pictures."""
     if not takes_pictures(model):
         raise PictureRefused(
             f"{make_printable(model.name)} takes no pictures, so the message was not sent. Choose a model that does"
@@ -222,8 +223,8 @@ def _make_picture(name: str, data: bytes, media_type: str) -> File:
 
 
 def _refuse(name: str, problem: str, reason: str, advice: str = "") -> File:
-    """Return a file whose name is sent without its content. `problem` is the text for the person, `reason`
-    the text for the model."""
+    """Return a `File` that cannot be attached: only its name is sent to the model, not its content. `problem`
+    tells the person why and is followed by `advice`; `reason` tells the model why."""
     return File(
         name,
         f"{problem}; only its name is sent.{advice}",
@@ -250,7 +251,8 @@ def _describe_ignored(names: Sequence[str], advice: str) -> str:
 
 
 def _find_near(name: str, cwd: Path) -> list[str]:
-    """Return the files in the same folder whose names are similar to `name`."""
+    """Return the files whose names are similar to `name` and that are in the folder in which `name` was looked
+    up."""
     folder, _, base = name.rpartition("/")
     prefix = f"{folder}/" if folder or name.startswith("/") else ""
     try:

@@ -1,7 +1,7 @@
-"""The input history: the file `chat_history` in the home. The file is private. It is encrypted if the store
-is encrypted.
+"""The input history: what the person has typed at the prompt of the terminal, stored in `<home>/chat_history`.
+The file is private. It is encrypted if the store is encrypted.
 
-The file contains the full text of each entry. The prompt shows a short mark in place of each long paste.
+The file contains the full text of each entry. The prompt shows a short placeholder in place of each long paste.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = get_logger(__name__)
 
 HISTORY = "chat_history"
 LONGEST_STORED = 2_000_000
-"""The maximum length of an entry in the file, in characters. A longer entry is kept only until the chat ends.
+"""The maximum length of an entry in the file, in characters. A longer entry is kept only until the program ends.
 """
 LARGEST_FILE = 16_000_000
 """The size in bytes above which the older half of the entries is removed."""
@@ -37,7 +37,8 @@ class Entry(NamedTuple):
 
 
 class PromptHistory(History):
-    """The history of a prompt. `file` is None in an incognito chat, which writes no history."""
+    """The inputs that the person can recall at the prompt. They are loaded from and stored in `file`. `file` is
+    None in an incognito conversation, which writes no history."""
 
     def __init__(self, pastes: Pastes, file: Path | None) -> None:
         super().__init__()
@@ -54,7 +55,8 @@ class PromptHistory(History):
             self._stored.store(Entry(*expanded))
 
     def remember(self, string: str) -> None:
-        """Add an input that was not sent. It is not written to the file."""
+        """Let the person recall an input that was not sent. The input is kept in memory only and is not written
+        to the history file."""
         if string.strip() and string not in self._loaded_strings[:1]:
             self._loaded_strings.insert(0, string)
 
@@ -72,7 +74,7 @@ def open_history_file() -> Path | None:
 
 
 class InputHistory:
-    """The entries in the file. If the store is encrypted, each entry is encrypted.
+    """The entries in the file of the input history. If the store is encrypted, each entry is encrypted.
 
     An unencrypted file has the format of prompt_toolkit's `FileHistory`. A comment before an entry gives the
     positions of its pastes. An encrypted entry contains the same lines, the comment included.
@@ -83,7 +85,8 @@ class InputHistory:
         self._warned = False
 
     def load_entries(self) -> Iterable[Entry]:
-        """Return the entries, newest first."""
+        """Return the entries of the history file, newest first. If the file cannot be read, warn and return
+        none."""
         try:
             data = sealed_files().read(self._file)
             entries = _decode_entries(data)
@@ -97,15 +100,16 @@ class InputHistory:
         return reversed(entries)
 
     def store(self, entry: Entry) -> None:
-        """Append an entry. Each call checks whether the store is encrypted, because another process may have
-        encrypted it since the last call."""
+        """Append an entry to the history file. Each call checks whether the store is encrypted, because another
+        process may have encrypted it since the last call."""
         try:
             sealed_files().append(self._file, _encode_entry(entry))
-        except (errors.HermesError, OSError) as problem:  # the chat continues without history
+        except (errors.HermesError, OSError) as problem:  # the program continues without history
             self._warn(problem)
 
     def _remove_oldest(self, entries: list[Entry]) -> list[Entry]:
-        """Rewrite the file with the newest entries, up to half of `LARGEST_FILE`. Return these entries."""
+        """Rewrite the history file with only the newest entries, up to half of `LARGEST_FILE` bytes. Return
+        these entries."""
         kept, size = list[bytes](), 0
         for entry in reversed(entries):
             encoded = _encode_entry(entry)
@@ -131,7 +135,7 @@ def _encode_entry(entry: Entry) -> bytes:
 
 
 def _decode_entries(data: bytes) -> list[Entry]:
-    """Return the entries, oldest first."""
+    """Return the entries of the input history, oldest first. `data` is the decrypted content of its file."""
     entries, lines, ranges = list[Entry](), list[str](), list[Range]()
     for line in [*data.decode("utf-8", "replace").split("\n"), ""]:
         if line.startswith("+"):

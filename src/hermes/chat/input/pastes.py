@@ -1,5 +1,5 @@
-"""Long pastes. The prompt shows a short mark for each paste. When the input is sent, the marks are replaced
-by the pastes."""
+"""Long pasted texts. The prompt shows a short placeholder, here called mark, for each paste. When the input is
+sent, the marks are replaced by the pastes."""
 
 from __future__ import annotations
 
@@ -29,18 +29,20 @@ class Pastes:
     def __init__(self) -> None:
         self._pastes: list[str] = []
         self._earlier: list[str] = []
-        """Pastes from the input history of earlier chats. They are numbered separately from the pastes of
-        this chat."""
+        """Pastes from the input history of earlier processes. They are numbered separately from the pastes of
+        this process."""
 
     def abbreviate(self, text: str) -> str:
-        """Return the text that the prompt shows for a paste. A short paste is shown as is."""
+        """Return the text that the prompt shows for a pasted text: a short paste as it is, and a mark for a
+        long one."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         if len(text) <= LONGEST_SHOWN and text.count("\n") < MOST_LINES_SHOWN:
             return text
         return self._add(text)
 
     def expand(self, text: str) -> Expanded:
-        """Replace the marks in a text by their pastes. An unknown mark is left unchanged."""
+        """Return `text` with each mark replaced by its paste, and the positions of the pastes in the result. An
+        unknown mark is left unchanged."""
         parts, ranges, at, length = list[str](), list[Range](), 0, 0
         for mark in _MARK.finditer(text):
             paste = self._find_paste(mark)
@@ -54,8 +56,8 @@ class Pastes:
         return Expanded("".join([*parts, text[at:]]), ranges)
 
     def collapse(self, text: str) -> str:
-        """Return a text for editing, in which a mark replaces each known paste. If the result is still very
-        long, one mark replaces the whole text."""
+        """Return `text` in a form that the person can edit at the prompt: a mark replaces each known paste. If
+        the result is still very long, one mark replaces the whole text."""
         if len(text) <= LONGEST_SHOWN and text.count("\n") < MOST_LINES_SHOWN:
             return text
         for number, paste in enumerate(self._pastes, 1):
@@ -63,8 +65,8 @@ class Pastes:
         return text if len(text) <= LONGEST_EDITED else self._add(text)
 
     def collapse_ranges(self, text: str, ranges: Iterable[Range]) -> str:
-        """Return a text from an earlier chat with each of its pastes, given by `ranges`, replaced
-        by a mark."""
+        """Return `text`, an input from the history file, with a mark in place of each paste. `ranges` are the
+        positions of the pastes in `text`."""
         parts, at = list[str](), 0
         for start, end in ranges:
             if at <= start < end <= len(text):

@@ -122,12 +122,12 @@ class PromptLine:
         return whole
 
     async def wait_until_drawn(self) -> None:
-        """Wait until the first prompt is on the screen."""
+        """Wait until the first prompt of the terminal conversation is on the screen."""
         await self._is_drawn.wait()
 
     async def print_above(self, say: Callable[[], None]) -> None:
-        """Print something. If a prompt or a question is open, print above it and keep its menus on the
-        screen."""
+        """Call `say`, which prints on the screen. If a prompt or a question is open, print above it and keep
+        its menus on the screen."""
         app = get_app_or_none()
         if app is not None and app.is_running:
             await run_in_terminal(say)
@@ -139,7 +139,8 @@ class PromptLine:
             self._session.app.invalidate()
 
     async def choose(self, text: str, options: Sequence[Option[T]], *, default: int = 0) -> T | None:
-        """Return the value of the chosen option; None for Esc or Ctrl-D. Ctrl-C raises `question.Stopped`.
+        """Ask the person to choose one of the options. Return the value of the chosen option, or None for Esc
+        or Ctrl-D. Ctrl-C raises `question.Stopped`.
 
         `default` is the index of the option that is marked at first. For an approval, this option must be a
         denial.
@@ -153,7 +154,8 @@ class PromptLine:
         return chosen
 
     async def ask_line(self, text: str) -> str | None:
-        """Ask for one line; None for Esc, Ctrl-D or an empty line. Ctrl-C raises `question.Stopped`."""
+        """Ask the person for one line of text and return it. Return None for Esc, Ctrl-D or an empty line.
+        Ctrl-C raises `question.Stopped`."""
         self._ignores_enter_until = 0.0
         gate = self._gate = self._make_gate()
         return await question.ask_line(text, keyboard=self.keyboard, output=self._output, gate=gate)
@@ -165,8 +167,8 @@ class PromptLine:
         return question.Gate(has_answered=has_answered)
 
     def _accept_enter_again(self, _: object) -> None:
-        """Accept Enter again after any other key was typed at this prompt. Keys typed before the prompt was
-        drawn do not count."""
+        """Accept Enter again, because the person has typed another key at the prompt. Called after each key. A
+        key that was typed before the prompt was drawn has no effect here."""
         if self._is_dumb or self._session.app.renderer.last_rendered_screen is not None:
             self._ignores_enter_until = 0.0
 

@@ -1,5 +1,5 @@
-"""Questions in the chat: a choice, or a line of text. Only keys pressed after the question is shown count as
-an answer.
+"""Questions to the person in a terminal conversation: a choice, or a line of text. Only keys pressed after the
+question is shown count as an answer.
 
 Keys pressed earlier are kept for the next prompt, even if several questions are asked before it.
 `hermes.terminal_input` detects which keys were pressed before the question was shown.
@@ -50,10 +50,12 @@ class Option(NamedTuple, Generic[T]):
 
 
 class Gate:
-    """Holds back typed keys until the question is on the screen."""
+    """Holds back keys that were typed before a question was on the screen, so that they do not answer the
+    question."""
 
     def __init__(self, *, has_answered: bool = False) -> None:
-        """`has_answered` says whether this terminal has answered a cursor position request before."""
+        """`has_answered` says whether this terminal has answered a cursor position request before. If so, the
+        gate waits longer for the answer to its own request."""
         self.is_open = False
         self.held_keys: list[KeyPress] = []
         self.has_text = False
@@ -67,7 +69,8 @@ class Gate:
         self.keys.add(Keys.CPRResponse, eager=True)(self._take_answer)
 
     def watch(self, app: Application[T]) -> None:
-        """Send a cursor position request as soon as the application is on the screen."""
+        """Send a cursor position request to the terminal as soon as `app`, which shows the question, is on the
+        screen. The answer of the terminal opens the gate."""
         # Disable the requests of the renderer, so that the only response belongs to the request of the gate.
         app.renderer.cpr_support = CPR_Support.NOT_SUPPORTED
         app.after_render += self._ask
@@ -77,7 +80,8 @@ class Gate:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._open)
 
     def close(self, keyboard: Input, *, drops_enter: bool = False) -> bool:
-        """Pass the held keys to the next prompt, followed by the keys typed after the answer.
+        """End the question. Pass the keys that were held back to the next prompt, followed by the keys typed
+        after the answer.
 
         Return whether any key was typed after the answer. With `drops_enter`, an Enter directly after the
         answer is dropped.
@@ -117,8 +121,8 @@ class Gate:
 
 
 def keep_text(presses: Iterable[KeyPress]) -> list[KeyPress]:
-    """Return the keys that form a text. Enter becomes a line break, but is dropped at the beginning and the
-    end."""
+    """Return those of the keys that form or edit a text; other keys are left out. Enter becomes a line break.
+    Line breaks at the beginning and the end are left out."""
     text_keys: list[KeyPress] = []
     for press in presses:
         if press.key == Keys.ControlM:
@@ -165,7 +169,8 @@ class Choice(Generic[T]):
         )
 
     async def ask(self) -> T | None:
-        """Ask and return the chosen value; None for Esc or Ctrl-D. Ctrl-C raises `Stopped`."""
+        """Ask the question and return the value of the chosen option. Return None for Esc or Ctrl-D. Ctrl-C
+        raises `Stopped`."""
         if self._is_plain:
             self._print(f"{self._question}\n{''.join(map(self._format_line, range(len(self._options))))}")
             self._print(f"Number or letter (Enter: {self._options[self._marked].label}): ")

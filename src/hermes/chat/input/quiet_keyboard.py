@@ -23,7 +23,7 @@ from hermes.chat.view.status_line import NOTHING_TYPED, TypedText
 
 @contextmanager
 def suppress_echo() -> Iterator[None]:
-    """Turn off the echo of typed keys during the block. Without a terminal, do nothing."""
+    """Turn off the echo of typed keys during the `with` block. If stdin is not a terminal, do nothing."""
     try:
         terminal = sys.stdin.fileno()
         before = termios.tcgetattr(terminal)
@@ -46,8 +46,8 @@ def suppress_echo() -> Iterator[None]:
 
 @contextmanager
 def restore_echo() -> Iterator[None]:
-    """Set the terminal to its usual mode while another program uses it. Return to the current mode after the
-    block."""
+    """Set the terminal to its usual mode, with echo, during the `with` block, in which another program uses it.
+    After the block, return to the mode from before."""
     try:
         terminal = sys.stdin.fileno()
         before = termios.tcgetattr(terminal)
@@ -68,15 +68,16 @@ def restore_echo() -> Iterator[None]:
 
 
 class TypedAhead:
-    """Reads the keyboard during an answer and runs commands. All other keys are kept for the next prompt or
-    question."""
+    """Reads the keyboard while an answer is made. A slash command that may run at once is run. All other keys
+    are kept for the next prompt or question."""
 
     def __init__(
         self, keyboard: Input, run_command: Callable[[str], bool], show: Callable[[TypedText], None]
     ) -> None:
-        """`run_command` gets each line that begins with a slash, and returns whether it ran the line.
+        """`run_command` receives each typed line that begins with a slash. It returns whether it ran the line
+        as a command.
 
-        `show` gets the typed text after each key.
+        `show` receives the whole typed text after each key.
         """
         self._keyboard, self._run_command, self._show = keyboard, run_command, show
         self._earlier: list[KeyPress] = []
@@ -148,8 +149,8 @@ EDITS: dict[Keys | str, Callable[[str, str], tuple[str, str]]] = {
 
 
 def preview_text(presses: Iterable[KeyPress]) -> str:
-    """Return the text that the keys will produce in the prompt. Keys for the history and for completion are
-    ignored."""
+    """Return the text that the keys `presses` will produce when the next prompt receives them. Keys for the
+    history and for completion are ignored."""
     before, behind, last = "", "", None
     for press in presses:
         key = Keys.ControlJ if press.key == Keys.ControlM and last == Keys.Escape else press.key

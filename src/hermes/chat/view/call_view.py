@@ -1,4 +1,5 @@
-"""Views of tool calls and reasoning, in three forms: running, ended (folded), and opened in full.
+"""Views of tool calls and of reasoning on the screen, in three forms: while running, after the end (folded),
+and opened in full.
 
 The arguments and the output of a tool are escaped for the terminal. They appear only in the heading line or
 after a mark in the margin.
@@ -55,7 +56,8 @@ class View(NamedTuple):
 
 
 class Title(NamedTuple):
-    """The heading line of a call, and the lines of its command if they do not fit into the heading."""
+    """The heading of a tool call on the screen. `text` is the heading line. `command` contains the lines of the
+    shell command if they do not fit into the heading line."""
 
     text: str
     command: list[Line]
@@ -83,7 +85,7 @@ def view_running(title: Title, spinner: str, seconds: float) -> RenderableType:
 
 
 def view_ended(call: Call, seconds: float | None, width: int) -> View:
-    """Render an ended call: its state, its duration, and its output or diff in a few lines."""
+    """Render a tool call that has ended: its state, its duration, and its output or diff in a few lines."""
     title, edit = make_title(call, width), read_edit(call)
     state = call.exit_state
     if edit is not None and call.output is not None:
@@ -126,7 +128,7 @@ def view_subagent(progress: SubagentProgress, spinner: str, seconds: float) -> R
 
 
 def view_unfinished(call: Call, width: int) -> RenderableType:
-    """Render a call without a recorded result."""
+    """Render a tool call for which no result is recorded."""
     title = make_title(call, width)
     head = Text.assemble(("? ", "yellow"), title.text, (f"  {NO_RESULT}", "yellow"))
     return Group(head, Gutter(title.command)) if title.command else head
@@ -151,7 +153,7 @@ def _split_lines(text: str) -> list[str]:
 
 
 def view_whole(call: Call) -> RenderableType:
-    """Render a call with all arguments and the whole output."""
+    """Render a tool call with all its arguments and its whole output."""
     state = NO_RESULT if call.output is None else call.exit_state
     head = Text.assemble(
         (make_printable(reveal(call.name)), "bold"), (f"  {make_printable(state)}".rstrip(), "dim")
@@ -185,8 +187,8 @@ def _format_arguments(call: Call) -> list[Line]:
 
 
 def view_edit(edit: Edit, *, whole: bool = False) -> list[RenderableType]:
-    """Render the diff of an edit and the note about it. With `whole`, add the new text if the diff is
-    incomplete."""
+    """Render the diff of an edit and the note about the edit, if it has one. With `whole`, add the new text of
+    the file if the diff is incomplete."""
     parts: list[RenderableType] = []
     if edit.diff:
         parts.append(render_diff(edit.diff, most_lines=MOST_OPENED))
@@ -216,7 +218,7 @@ def _limit_lines(lines: list[Line]) -> list[Line]:
 
 
 def view_thinking(text: str, width: int) -> RenderableType:
-    """Render the last lines of running reasoning."""
+    """Render the last lines of the reasoning that the model is still producing."""
     lines = _split_lines(spell_controls(text[-width * 50 :]))[-REASONING_TAIL:]
     visible = fold(lines, REASONING_TAIL, 0, OUTPUT_ROWS * width).lines
     head = Text("∴ reasoning", "dim")
@@ -224,7 +226,7 @@ def view_thinking(text: str, width: int) -> RenderableType:
 
 
 def view_reasoning(text: str, width: int) -> View:
-    """Render ended reasoning, dim and folded."""
+    """Render complete reasoning, in dim colour and folded."""
     lines = _split_lines(spell_controls(text))
     folded = fold(lines, REASONING_HEAD, REASONING_TAIL, OUTPUT_ROWS * width)
     head = Text(f"∴ reasoning  {format_count(len(lines), 'line')}", "dim")

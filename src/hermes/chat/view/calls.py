@@ -1,7 +1,7 @@
 """Tool calls of a conversation, read from its messages: name, arguments and result.
 
-The functions return plain text. `call_view` renders calls in the chat. `one_shot` and `hermes sessions show`
-print one line for each call.
+The functions return plain text. `call_view` renders calls on the screen of the terminal conversation.
+`one_shot` and `hermes sessions show` print one line for each call.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ class Call(NamedTuple):
 
     @property
     def command(self) -> str | None:
-        """The shell command; None for other tools."""
+        """The shell command of this call; None if the call is of another tool."""
         command = self.arguments.get("command")
         return command if self.name == TERMINAL and isinstance(command, str) else None
 
     @property
     def exit_state(self) -> str:
-        """The exit state of a command, from the last line of its output. Empty for other tools."""
+        """The exit state of the shell command of this call, from the last line of its output. Empty if the call
+        is of another tool."""
         found = _EXIT_STATE.search(self.output or "") if self.name == TERMINAL else None
         return found[1] if found else ""
 
@@ -71,20 +72,21 @@ class Call(NamedTuple):
 
     @property
     def has_started(self) -> bool:
-        """Whether the tool began to act. A command that was not approved, for example, has not started."""
+        """Whether the tool of this call began to act. A command that was not approved, for example, has not
+        started."""
         return not self.failed or bool(self.exit_state) or not (self.output or "").startswith("error:")
 
     @property
     def summary(self) -> str:
-        """For subagents, the lines with their final states. For `session_search`, a line for each
-        conversation that was found. For other tools, the printed output."""
+        """The output of this call as the screen shows it. For subagents, the lines with their final states. For
+        `session_search`, a line for each conversation that was found. For other tools, `printed`."""
         if self.name == RECALL and not self.failed:
             return _summarize_recall(self.output or "")
         return _summarize_results(self.output or "") if self.name == DELEGATE else self.printed
 
     @property
     def printed(self) -> str:
-        """The output without the last line, which gives the exit state."""
+        """The output of this call. For a shell command, the last line, which gives the exit state, is left out."""
         output = self.output or ""
         return _EXIT_STATE.sub("", output) if self.name == TERMINAL else output
 
@@ -99,8 +101,8 @@ class Reasoning(NamedTuple):
 
 
 def describe_call(name: str, arguments: Mapping[str, Any], *, width_limit: int | None = None) -> str:
-    """Return the tool name and the main arguments in one line. Commands are cut only if `width_limit` is
-    given."""
+    """Return the tool name and the main arguments of a tool call in one line. A shell command is cut only if
+    `width_limit` is given."""
     command = arguments.get("command") if name == TERMINAL else None
     others = {key: value for key, value in arguments.items() if key != "command" or command is None}
     parts = [reveal(name), describe_arguments(name, others)]
@@ -110,8 +112,8 @@ def describe_call(name: str, arguments: Mapping[str, Any], *, width_limit: int |
 
 
 def describe_arguments(name: str, arguments: Mapping[str, Any]) -> str:
-    """Format the arguments, each shortened: `src/app.py offset=10`. Arguments that appear in the diff are
-    omitted."""
+    """Return the arguments of a call of the tool `name` in one line, each shortened: `src/app.py offset=10`.
+    Arguments that the diff of an edit shows are left out."""
     if name == DELEGATE and isinstance(arguments.get("tasks"), list):
         goals = [str(task.get("goal")) if isinstance(task, dict) else "?" for task in arguments["tasks"]]
         text = f"{format_count(len(goals), 'task')}: {'; '.join(goals)}"
@@ -180,7 +182,8 @@ def _read_json(text: str) -> object:
 
 
 def collect_outputs(rows: Iterable[Row]) -> list[Call | Reasoning]:
-    """Return the tool calls and the reasoning of the messages, in order. Each call includes its result."""
+    """Return the tool calls and the reasoning in `messages`, in the order of the messages. Each call includes
+    its result."""
     outputs: list[Call | Reasoning] = []
     waiting: dict[str, int] = {}
     copied: set[tuple[str, str]] = set()
@@ -213,7 +216,8 @@ def _attach_result(call: Call, row: Row) -> Call:
 
 
 def read_calls(tool_calls: object) -> Iterator[tuple[str, Call]]:
-    """Yield (id, call) for each call of an assistant message. Accepts the formats of other programs."""
+    """Yield (call id, call) for each tool call of an assistant message. The formats in which other programs
+    store calls are accepted too."""
     for call_id, name, arguments in list_tool_calls(tool_calls):
         if name:
             yield call_id, Call(name, _read_arguments(arguments))

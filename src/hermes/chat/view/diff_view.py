@@ -28,10 +28,10 @@ STYLES = {
 def render_diff(
     diff: str, *, heading: str = "", most_lines: int | None = None, hint: str = ""
 ) -> RenderableType:
-    """Render a diff, escaped for a terminal.
+    """Render a unified diff, escaped for a terminal.
 
-    `heading` is the path. With `most_lines`, only that many lines are shown, followed by the number of
-    omitted lines and `hint`.
+    `heading` is the path of the changed file. With `most_lines`, only that many lines are shown, followed by
+    the number of omitted lines and `hint`.
     """
     lines = [Line(FOREIGN_MARK, line, STYLES[kind]) for kind, line in classify_lines(diff)]
     if most_lines is not None:

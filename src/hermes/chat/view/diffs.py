@@ -22,8 +22,8 @@ class Kind(Enum):
 
 
 def classify_lines(diff: str) -> Iterator[tuple[Kind, str]]:
-    """Yield each line with its kind, and with hidden characters made visible. Lines within a hunk are never
-    classified as file headings."""
+    """Yield each line of a unified diff with its kind, and with hidden characters made visible. Lines within a
+    hunk are never classified as file headings."""
     lines = reveal(diff).split("\n") if diff else []
     if lines and not lines[-1]:
         lines.pop()
@@ -46,7 +46,8 @@ def classify_lines(diff: str) -> Iterator[tuple[Kind, str]]:
 
 
 def _is_file_heading(lines: list[str], number: int) -> bool:
-    """Return whether a line is one of the two file heading lines before a hunk."""
+    """Return whether the line with the index `number` is one of the two lines before a hunk that name the file
+    (`---` and `+++`)."""
     first = number if lines[number].startswith("--- ") else number - 1
     if first < 0 or first + 2 >= len(lines):
         return False
@@ -55,13 +56,14 @@ def _is_file_heading(lines: list[str], number: int) -> bool:
 
 
 def count_changes(diff: str) -> tuple[int, int]:
-    """Return the number of added lines and the number of removed lines."""
+    """Return the number of added lines and the number of removed lines of a unified diff."""
     kinds = [kind for kind, _ in classify_lines(diff)]
     return kinds.count(Kind.ADDED), kinds.count(Kind.REMOVED)
 
 
 def compare(before: str, after: str) -> str:
-    """Return the hunks between two texts. For very long texts, return all old lines and then all new ones."""
+    """Return the hunks of a unified diff from `before` to `after`. If the two texts are very long, they are not
+    compared: return all lines of `before` as removed, then all lines of `after` as added."""
     old, new = before.splitlines(), after.splitlines()
     if len(old) + len(new) > MOST_LINES_COMPARED:
         return "\n".join([*(f"-{line}" for line in old), *(f"+{line}" for line in new)])

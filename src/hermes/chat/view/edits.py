@@ -43,8 +43,8 @@ class Edit(NamedTuple):
 
 
 def read_edit(call: Call) -> Edit | None:
-    """Return the edit of a call, even if the result of the call is unknown. Return None for other tools and
-    for failed calls."""
+    """Return the edit that a tool call made to a file, even if the result of the call is unknown. Return None
+    if the tool edits no files or the call failed."""
     path, arguments = call.arguments.get("path"), call.arguments
     if call.name not in EDITORS or call.failed or not isinstance(path, str):
         return None
@@ -82,14 +82,15 @@ def _format_added(text: str) -> str:
 
 
 def _is_cut(body: str) -> bool:
-    """Return whether the tool omitted lines or cut long lines. A cut line has no mark; it is recognised by
-    its length."""
+    """Return whether the tool omitted or shortened lines in `body`, the diff in its output. The tool does not
+    mark a shortened line; the line is recognised by its length."""
     return _CUT.search(body) is not None or any(len(line) == LONGEST_LINE for line in body.split("\n"))
 
 
 def _is_partial(action: str, cut: bool, body: str) -> bool:
-    """Return whether some of the changed lines are missing from `body`. This is so if the body was cut, or if
-    it is empty although the action changed something."""
+    """Return whether `body`, the diff in the output of the tool, lacks some of the changed lines. This is so if
+    the diff was cut (`cut`), or if it is empty although, according to `action`, something was changed. `action`
+    is the line in which the tool says what it did."""
     return cut or (not body.strip() and not action.startswith(("nothing", "only line ends")))
 
 
@@ -102,8 +103,9 @@ def _describe_action(call: Call, action: str) -> str:
 
 
 def _count_lines(action: str, diff: str) -> tuple[int, int]:
-    """Return the numbers of added and removed lines. The counts in `action` are preferred, because they
-    include lines that the tool omitted from the diff."""
+    """Return the number of lines that an edit added, and the number that it removed. The numbers in `action`,
+    the line in which the tool says what it did, are preferred. They include lines that the tool omitted from
+    the diff."""
     counts = _COUNTS.search(action)
     if counts:
         return int(counts[1].replace(",", "")), int(counts[2].replace(",", ""))

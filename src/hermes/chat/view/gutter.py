@@ -26,8 +26,8 @@ class Line(NamedTuple):
 
 
 class Gutter:
-    """Lines with marks in the margin. Wrapped rows stay to the right of the margin, so that no text can
-    imitate a mark."""
+    """Renders lines, each after its mark in the left margin. If a line is wrapped, its further rows also stay
+    to the right of the margin, so that no text can imitate a mark."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._lines = lines
@@ -60,9 +60,10 @@ class Folded(NamedTuple):
 
 
 def fold(lines: Sequence[str], head: int, tail: int, longest: int) -> Folded:
-    """Omit the lines between the first `head` and the last `tail` lines. A single line is not omitted.
+    """Keep the first `head` and the last `tail` of the lines, and omit those between them. If only one line
+    would be omitted, keep it.
 
-    Each line is cut to `longest` characters.
+    Each kept line is cut to `longest` characters.
     """
     left_out = len(lines) - head - tail
     visible: list[str | None] = list(lines)

@@ -17,7 +17,7 @@ from hermes.text import is_misleading, show_target
 
 
 class _Address(str):
-    """A normalised target. `written` is the target as it was written in the source."""
+    """The normalised target of a link. `written` is the target as it was written in the Markdown source."""
 
     written = ""
 

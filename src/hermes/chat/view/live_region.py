@@ -39,7 +39,8 @@ class Region:
         self.commit((), parts)
 
     def commit(self, finished: Sequence[RenderableType], open_parts: Sequence[RenderableType] = ()) -> None:
-        """Write finished parts permanently above the region, and replace the content of the region."""
+        """Write the parts `finished` permanently above the region. Then replace the content of the region by
+        `open_parts`."""
         rows = max(1, self._console.size.height - 2)
         lines = self._render(open_parts)[-rows:]
         written = "".join(f"{line}\n" for line, _ in (*self._render(finished), *lines))
@@ -48,7 +49,7 @@ class Region:
         self._widths = [width for _, width in lines]
 
     def _render(self, parts: Sequence[RenderableType]) -> list[tuple[str, int]]:
-        """Return the lines with escape sequences, and the width of each."""
+        """Return the rendered lines with their escape sequences, and the width of each line in columns."""
         lines = [
             _trim(line)
             for part in parts

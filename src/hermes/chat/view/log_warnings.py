@@ -1,4 +1,4 @@
-"""Warnings of the program on the screen of the chat."""
+"""Shows the warnings that the program logs on the screen of the terminal conversation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 
 class ScreenHandler(logging.Handler):
-    """Passes each warning to the event loop of the chat, from any thread. A repeated warning is dropped."""
+    """A log handler that passes each warning, from any thread, to the event loop of the terminal program. A
+    repeated warning is dropped."""
 
     def __init__(self, show: Callable[[str], Coroutine[Any, Any, None]]) -> None:
         super().__init__(logging.WARNING)
@@ -35,7 +36,8 @@ class ScreenHandler(logging.Handler):
 
 @contextmanager
 def show_warnings(show: Callable[[str], Coroutine[Any, Any, None]]) -> Iterator[None]:
-    """Show warnings above the prompt or the answer. The default handler would print them inside drawn output."""
+    """During the `with` block, show logged warnings above the prompt or the answer, with the function `show`.
+    Python's default log handler would print them in the middle of the prompt or the answer."""
     handler = ScreenHandler(show)
     logging.getLogger().addHandler(handler)
     try:

@@ -50,12 +50,13 @@ class Blocks:
         return finished
 
     def _has_undefined(self, text: str) -> bool:
-        """Return whether the text has a reference link whose definition may follow."""
+        """Return whether the text contains a Markdown reference link whose definition may still follow in the
+        stream."""
         self._defined.update(map(str.casefold, _DEFINITION.findall(text)))
         return not self._defined.issuperset(map(str.casefold, _REFERENCE.findall(text)))
 
     def take_rest(self) -> str:
-        """Return the remaining open part. Called at the end of the text."""
+        """Return the part of the stream that is still open. Call this at the end of the stream."""
         last, self.open = self.open, ""
         return last
 

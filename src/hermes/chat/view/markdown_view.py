@@ -69,8 +69,8 @@ def _split_blocks(tokens: Sequence[Token]) -> Iterator[list[Token]]:
 
 
 def _keep_source(block: list[Token], lines: Sequence[str]) -> list[Token]:
-    """Return the block. If the parsed block lacks some of the source text, return its source lines as plain
-    text instead."""
+    """Return the tokens of a Markdown block. If the parsed block lacks some of its source text, return tokens
+    that show its source lines as plain text instead. `lines` are the source lines of the whole document."""
     first, end = block[0].map or (0, 0)
     source = "\n".join(lines[first:end])
     if has_same_text(source, "".join(_iterate_texts(block))):
@@ -86,7 +86,7 @@ def _keep_source(block: list[Token], lines: Sequence[str]) -> list[Token]:
 
 
 def _iterate_texts(tokens: Sequence[Token]) -> Iterator[str]:
-    """Yield the drawn texts of the tokens, in source order."""
+    """Yield the texts in the tokens that are drawn on the screen, in source order."""
     for token in tokens:
         if token.type in ("fence", "list_item_open"):
             yield token.info
@@ -144,7 +144,8 @@ class _Item(markdown.ListItem):
         return item
 
     def render(self, console: Console, options: ConsoleOptions, width: int) -> RenderResult:
-        """Render the item after its mark. The mark takes `width` cells, including the spaces around it."""
+        """Render the list item after its number or bullet. The number or bullet takes `width` columns,
+        including the spaces around it."""
         kind = "number" if self.number else "bullet"
         style = console.get_style(f"markdown.item.{kind}", default="none")
         mark = f"{self.number or '•':>{width - 1}} "
@@ -203,7 +204,8 @@ class _View(markdown.Markdown):
     }
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Remove the empty lines that rich adds around tables, lists and quotes. The caller adds the spacing."""
+        """Render Markdown without the empty lines that rich adds around tables, lists and quotes. The caller
+        adds the spacing."""
         lines = list(Segment.split_lines(console.render(_Untrimmed(self), options)))
         while lines and _is_empty(lines[0]):
             del lines[0]
@@ -223,7 +225,7 @@ class _Untrimmed:
 
 
 def _is_empty(line: Sequence[Segment]) -> bool:
-    """Return whether a line has neither text nor a background colour."""
+    """Return whether a rendered line has neither text nor a background colour."""
     return all(
         not segment.text.strip() and (segment.style is None or segment.style.bgcolor is None)
         for segment in line

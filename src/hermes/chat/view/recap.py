@@ -55,8 +55,8 @@ def make_recap(rows: Sequence[Row]) -> Recap:
 
 
 def _split_exchanges(rows: Sequence[Row]) -> list[list[Row]]:
-    """Split rows into exchanges. Visible rows before the person's first message form an exchange of their
-    own."""
+    """Split the messages of a conversation into exchanges. Visible messages before the person's first message
+    form an exchange of their own."""
     exchanges: list[list[Row]] = []
     for row in rows:
         if row.get("role") == "user" or not exchanges:
@@ -72,7 +72,8 @@ def _is_visible(row: Row) -> bool:
 
 
 def _make_entries(spoken: Sequence[Row], last: Row | None) -> Iterator[Entry]:
-    """Yield the entries. Consecutive answers that only call tools become one entry."""
+    """Yield what the recap shows for the messages `spoken`. Consecutive answers that only call tools are shown
+    together as one entry. `last` is the last answer of the conversation, which is shown in full."""
     waiting: list[str] = []
     waiting_last = False
     for row in spoken:
@@ -135,7 +136,8 @@ def describe_open(rows: Sequence[Row]) -> str | None:
 
 
 def _describe_unfinished(spoken: Sequence[Row]) -> str | None:
-    """Describe how the last turn ended, if it needs a reaction from the person; otherwise return None."""
+    """Return a text that says how the last turn in the messages `spoken` ended, if the person should react to
+    it. Otherwise return None."""
     last = spoken[-1] if spoken else {}
     text = make_printable(format_row_text(last).strip())
     if last.get("role") == "user":
@@ -160,7 +162,8 @@ def _describe_unfinished(spoken: Sequence[Row]) -> str | None:
 
 
 def _describe_failure(spoken: Sequence[Row]) -> str | None:
-    """Describe the last tool result, if it is an error; otherwise return None."""
+    """Return a text about the last tool result in the messages `spoken`, if it is an error. Otherwise return
+    None."""
     last = next((row for row in reversed(spoken) if row.get("role") == "tool"), None)
     text = make_printable(format_row_text(last).strip()) if last is not None else ""
     if last is None or not text.lower().startswith(("error:", "error ", "traceback")):

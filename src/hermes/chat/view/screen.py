@@ -1,5 +1,5 @@
-"""The screen of the chat. This module escapes text from models and tools. The code that draws the text does
-not escape it again.
+"""The screen of the terminal conversation. This module escapes text from models and tools. The code that draws
+the text does not escape it again.
 
 On a terminal, an answer is Markdown: finished blocks are written once, and only the open block is redrawn. On
 other outputs, an answer is plain text, and each block is written when it is complete.
@@ -87,7 +87,7 @@ class Screen:
         self.console.print(Text(make_readable(text), style))
 
     def show(self, *parts: RenderableType) -> None:
-        """Print parts that have already been escaped."""
+        """Print renderable parts whose text has already been escaped."""
         for part in parts:
             self.console.print(part)
 
@@ -193,7 +193,8 @@ class Screen:
             self._commit(Text(make_readable(text), style))
 
     def pause(self) -> None:
-        """Hold back events until `resume`, because a question uses the last lines of the screen."""
+        """Hold back the events of the turn until `resume` is called, because a question to the person or the
+        reply of a command uses the last lines of the screen."""
         self._paused_events = []
         if self._live:
             self._region.commit(())
@@ -258,7 +259,8 @@ class Screen:
                 self._commit(Text(make_readable(f"✗ {why}"), "bold red"))
 
     def end(self, used: events.Counted | None = None) -> None:
-        """End the display of a turn, whatever its outcome. Print the usage."""
+        """End the display of a turn, whatever its outcome. Show the tool calls that have no result. If `used`
+        is given, print the tokens, the cost and the time that the turn took."""
         unfinished, self._running, self._waiting = self._running, [], False
         self._end_text()
         for running in unfinished:  # the call may still have had effects
@@ -290,7 +292,8 @@ class Screen:
         return self._live and self._paused_events is None
 
     def _draw(self, *finished: RenderableType) -> None:
-        """Write finished parts, and draw the unfinished parts and the status below them."""
+        """Write `finished` permanently above the live region. In the region, draw the unfinished parts of the
+        turn and the status below them."""
         began = time.monotonic()
         status: list[RenderableType] = []
         if self._waiting:
@@ -309,7 +312,8 @@ class Screen:
         self._next_drawing = ended + max(REDRAWN_EVERY_S, 5 * (ended - began))
 
     def _render_open(self) -> list[RenderableType]:
-        """Return the unfinished parts."""
+        """Return the part of the turn that is not finished: the open block of the answer, the reasoning, or the
+        running tool calls and subagents."""
         now = time.monotonic()
         if self._blocks.open.strip():
             return [self._render_answer(self._blocks.open, dict(self._definitions))]
@@ -328,14 +332,15 @@ class Screen:
         return view_subagent(subagent.progress, spinner, subagent.progress.seconds + since)
 
     def _forget_subagents(self) -> None:
-        """Remove the ended subagents. The result of their call shows how they ended."""
+        """Remove the subagents that have ended from the live region. The result of the call that started them
+        shows how they ended."""
         self._subagents = {
             number: subagent for number, subagent in self._subagents.items() if not subagent.progress.is_over
         }
 
     def _take_running(self, call_id: str, name: str) -> Call:
-        """Remove a running call from the screen's state and return it. Call ids are not always unique; the
-        first match is used."""
+        """Remove a running tool call from the state of the screen and return it. Call ids are not always
+        unique; the first call with this id is taken."""
         for running in self._running:
             if running.call_id == call_id:
                 self._running.remove(running)
@@ -350,8 +355,8 @@ class Screen:
             self.tick()
 
     def _reclassify(self, text: str) -> None:
-        """Treat `text`, which was shown as a part of the answer, as reasoning. It will be shown folded.
-        Blocks that are already finished stay on the screen."""
+        """Treat `text`, which was shown as a part of the answer, as reasoning. It will be shown folded. Blocks
+        of it that were already written stay on the screen, with a note below them."""
         self._blocks = Blocks()
         if self._has_blocks:
             self._commit(Text("∴ the text above is reasoning; the answer follows", "dim"))
@@ -409,13 +414,15 @@ class Screen:
 
 
 def _make_console() -> Console:
-    """Return a console that reads the terminal size each time. The initial COLUMNS and LINES are ignored."""
+    """Return a rich console that reads the size of the terminal each time it draws. The environment variables
+    COLUMNS and LINES are ignored, because they give the size at the start of the program."""
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     return Console(highlight=False, _environ=environment)
 
 
 def describe_unstored(role: str, why: str, spooled: bool) -> str:
-    """Describe a message that was not stored. If the message was spooled, `why` names the spool file."""
+    """Return the warning for the person that a message was not stored. `why` is the reason. If the message was
+    spooled, `why` names the spool file."""
     whose = "what you said" if role == "user" else "this message"
     return f"NOT STORED: {whose}: {why}{'' if spooled else '. It is only in this window: copy it before you leave'}."
 

@@ -23,7 +23,7 @@ ELLIPSIS = "…"
 
 
 class TypedText(NamedTuple):
-    """The text that was typed during an answer."""
+    """The text that the person typed while an answer was made."""
 
     sent: tuple[str, ...] = ()
     """The inputs that were completed with Enter. They are sent one by one after the answer."""
@@ -37,7 +37,8 @@ NOTHING_TYPED = TypedText()
 def view_status(
     spinner: str, seconds: float, typed: TypedText, *, is_stopping: bool, height: int
 ) -> Iterator[Text | LineEnd]:
-    """Yield the lines of the status. If the window has few rows, fewer waiting inputs are shown."""
+    """Yield the lines of the status below a running answer. If the window has few rows, fewer of the inputs
+    that wait to be sent are shown."""
     most_sent = max(0, min(MOST_SENT, height - 6))
     state = "stopping …" if is_stopping else "Ctrl-C stops"
     yield Text(f"{spinner} {format_duration(seconds)} · {state}", "dim", no_wrap=True, overflow="ellipsis")
@@ -52,7 +53,7 @@ def view_status(
 
 
 class LineEnd:
-    """A mark followed by the end of a text, in one row of the screen."""
+    """Renders a text after a mark in one row of the screen. If the text does not fit, its beginning is cut off."""
 
     def __init__(self, mark: str, text: str, style: str) -> None:
         self._mark, self._text, self._style = mark, text, style

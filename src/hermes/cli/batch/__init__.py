@@ -1,6 +1,8 @@
-"""`hermes batch`: run many prompts from a file, follow the run, and read its results.
+"""`hermes batch`: send many prompts from a file to the agent, follow the progress of this batch, and read its
+results.
 
-This folder owns the arguments and the output of these commands. It imports `hermes.jobs.batch`, but no other command.
+This folder owns the arguments and the output of these commands. It imports `hermes.jobs.batch`, but no other
+command.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The progress of a run on stderr: a bar on a terminal, otherwise a plain line every ten seconds."""
+"""The progress of a batch of prompts, shown on stderr: a bar on a terminal, otherwise a plain line every ten
+seconds."""
 
 from __future__ import annotations
 
@@ -25,12 +26,14 @@ ReadProgress = Callable[[], "Progress"]
 
 class View(Protocol):
     def begin(self, read: ReadProgress) -> None:
-        """Show the progress until the view is closed."""
+        """Show the progress of the batch from now on, until the view is closed. `read` is a function that
+        returns the current progress."""
 
     def print_line(self, text: str) -> None: ...
 
     def show_writing(self, count: int) -> None:
-        """Show that the files are being written; `count` results are written so far. Called in a thread."""
+        """Show that the result files of the batch are being written. `count` is the number of results written
+        so far. This method is called in another thread."""
 
     async def close(self) -> None: ...
 
@@ -41,14 +44,16 @@ def make_view() -> View:
 
 
 def format_cost(cost: float | None) -> str:
-    """Format a cost. Small amounts have four digits, because a prompt often costs less than a cent."""
+    """Format a cost in dollars. A small amount has four digits after the point, because a prompt often costs
+    less than a cent."""
     if cost is None:
         return "cost unknown"
     return f"${cost:.4f}" if 0 < cost < 1 else format_dollars(cost)
 
 
 def describe_progress(progress: Progress) -> str:
-    """Describe everything but the number of finished prompts."""
+    """Describe the progress of a batch in one line: failed prompts, speed, cost and remaining time. The number
+    of finished prompts is not included, because the caller shows it."""
     parts = [f"{progress.failed:,} failed"] if progress.failed else []
     parts += [f"{progress.per_second:.1f}/s", format_cost(progress.cost_usd)]
     if progress.waits_s >= 1:
@@ -61,7 +66,7 @@ def describe_progress(progress: Progress) -> str:
 
 
 class LineView:
-    """Prints a line from time to time, for logs."""
+    """Shows the progress of a batch as a plain line from time to time, for logs."""
 
     def __init__(self) -> None:
         self._read: ReadProgress | None = None
@@ -81,7 +86,7 @@ class LineView:
         print_error(text)
 
     def show_writing(self, count: int) -> None:
-        """Print nothing: writing is quick."""
+        """Print nothing about the writing of the result files, because it is quick."""
 
     async def close(self) -> None:
         if self._printing is not None:
@@ -90,7 +95,8 @@ class LineView:
 
 
 class BarView:
-    """Draws a bar in the last line of the terminal. Other lines are printed above it."""
+    """Shows the progress of a batch as a bar in the last line of the terminal. Other lines are printed above
+    the bar."""
 
     def __init__(self) -> None:
         from rich.console import Console

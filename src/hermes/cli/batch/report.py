@@ -1,4 +1,5 @@
-"""`hermes batch status` and `hermes batch results`: read a run, also while another process works on it."""
+"""`hermes batch status` and `hermes batch results`: read the state and the results of a batch, also while
+another process works on it."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _parse_up_to(text: str, most: int) -> int:
 
 
 def _parse_amount(text: str) -> float:
-    """Parse a number of dollars or seconds: more than 0."""
+    """Parse a number of dollars or seconds from the command line. It must be more than 0."""
     try:
         amount = float(text)
     except ValueError:
@@ -199,7 +199,8 @@ async def _execute(opened: OpenedRun, db: SessionDB, options: RunOptions) -> tup
 
 
 def _describe_continuation(request: RunRequest, file: str) -> str:
-    """Return the command that continues the run."""
+    """Return the shell command that continues a batch which stopped before its end. `file` is the path of the
+    prompts if the request does not name it."""
     given = request.file if request.file is not None else Path(file)
     return shlex.join(["hermes", "batch", "run", str(given), "--out", str(request.folder), "--resume"])
 
@@ -207,7 +208,8 @@ def _describe_continuation(request: RunRequest, file: str) -> str:
 def _report(
     arguments: argparse.Namespace, request: RunRequest, summary: Summary, written: Written, command: str
 ) -> int:
-    """Print how the run ended. Return the exit code."""
+    """Print how the batch ended, as text or as JSON. Return the exit code of the command. `command` is the
+    shell command that continues the batch."""
     from hermes.cli.batch.progress import format_cost
     from hermes.jobs.batch.result_files import RESULTS
 

@@ -1,7 +1,7 @@
-"""`hermes config get | set | unset | list | edit | path`.
+"""`hermes config get | set | unset | list | edit | path`: read and change settings.
 
-This folder owns the output of each setting and of the place where it is set. It imports `hermes.config`, but
-no other command.
+This folder owns how these commands print a setting and the place where it is set. It imports `hermes.config`,
+but no other command.
 """
 
 from __future__ import annotations
@@ -155,8 +155,9 @@ def _make_row(key: str, settings: Any = None) -> dict[str, Any]:
 
 
 def _redact_row(key: str, value: Any, origin: str | None) -> dict[str, Any]:
-    """Return the row of a setting without secrets. If config.yaml takes the value from a variable, the row
-    contains `${NAME}`, as written in the file."""
+    """Return the output of `hermes config list` for one setting: its key, its value and its origin. Secrets are
+    redacted. If config.yaml takes the value from an environment variable, the value is `${NAME}`, as written in
+    the file."""
     if origin == str(config_file.get_path()):
         written = config_file.get_value(config_file.read(), key)
         if "${" in str(written):
@@ -230,8 +231,9 @@ def change_setting(arguments: argparse.Namespace) -> int:
 
 
 def _make_file_only_error(key: str) -> Refused:
-    """Return the error for an attempt to set the secret of a platform by its key. A single secret belongs in
-    .env, under the name of its variable. Several secrets of one key are set with `hermes config edit`."""
+    """Return the error for an attempt to set a secret of a platform by its dotted path `key`. The error says
+    where the secret belongs. A single secret belongs in .env, under the name of its variable. A setting that
+    holds several secrets is changed with `hermes config edit`."""
     from hermes.config.key_lookup import find_variable
     from hermes.gateway import registry
 
@@ -272,7 +274,8 @@ def remove_setting(arguments: argparse.Namespace) -> int:
 
 
 def _parse_value(kind: Any, key: str, text: str) -> object:
-    """Parse a value as it will be written into the file. Raise BadConfig if the setting does not accept it."""
+    """Return the value that `text`, typed by the user, stands for, as it will be written into config.yaml.
+    `kind` is the kind of the setting at `key`. Raise BadConfig if the setting does not accept the value."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 

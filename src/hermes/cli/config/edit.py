@@ -21,7 +21,8 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def edit_config(_: argparse.Namespace) -> int:
-    """Let the person edit a copy of the file. The copy replaces the file only if it is valid."""
+    """Let the user edit a copy of config.yaml. The copy replaces config.yaml only if its settings are valid.
+    Return the exit code."""
     from hermes import home
     from hermes.atomic_files import replace_file
 
@@ -53,7 +54,8 @@ def edit_config(_: argparse.Namespace) -> int:
 
 
 def _find_problem(file: Path) -> str | None:
-    """Return a one-line description of what is wrong with hand-written settings, or None."""
+    """Return a one-line description of what is wrong with the settings in `file`, the copy of config.yaml that
+    the user edited. Return None if they are valid."""
     from hermes.config.settings import make_settings
     from hermes.gateway.settings import parse_gateway_settings
 

@@ -1,7 +1,7 @@
 """`hermes cron`: make, list, change and run scheduled jobs, one module per group of sub-commands.
 
-This folder owns the options and the display of jobs and runs. It imports `hermes.jobs`, and the gateway for the way of
-results to platforms. It imports no other command.
+This folder owns the options and the display of jobs and runs. It imports `hermes.jobs`. It also imports the
+gateway, which delivers the results of jobs to platforms. It imports no other command.
 """
 
 from __future__ import annotations

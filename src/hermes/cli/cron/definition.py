@@ -178,7 +178,8 @@ def _change_job(before: Job, fields: dict[str, Any]) -> Job:
 
 
 def _edit_file(before: Job) -> Job:
-    """Let the user change the file of a job in an editor, and return the job that it contains then."""
+    """Let the user change the job `before` in an editor, as JSON in a temporary file. Return the changed job.
+    The stored job is not changed here."""
     import tempfile
 
     from hermes.cli.io.editor import find_editor, run_editor
@@ -197,7 +198,7 @@ def _edit_file(before: Job) -> Job:
 
 
 def _collect_fields(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the values of a job that the flags set."""
+    """Return the fields of a job that the flags on the command line set, with their values."""
     names = ("name", "deliver", "session", "model", "retries", "timeout", "timezone", "missed", "keep")
     fields = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     if arguments.workspace is not None:
@@ -236,7 +237,8 @@ def _check_places(arguments: argparse.Namespace, job: Job, before: Job | None = 
 
 @contextmanager
 def explain_usage() -> Iterator[None]:
-    """Report an invalid schedule or value as wrong usage."""
+    """If the `with` block fails because a schedule or another value of a job is invalid, raise `WrongUsage`
+    with the same message."""
     from hermes.jobs.cron.job import BadJob
     from hermes.jobs.cron.schedule import BadSchedule
 

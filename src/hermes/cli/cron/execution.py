@@ -43,7 +43,7 @@ def define_daemon(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def run_job(arguments: argparse.Namespace) -> int:
-    """Run a job now. Its schedule goes on as before."""
+    """`hermes cron run`: run a job now. The schedule of the job does not change."""
     from hermes.jobs.cron.job_files import JobFiles
 
     job = JobFiles().find(arguments.job)
@@ -81,7 +81,8 @@ async def _run_now(db: SessionDB, job: Job) -> Outcome:
 
 
 def tick(arguments: argparse.Namespace) -> int:
-    """Run everything that is due, and wait for it."""
+    """`hermes cron tick`: run every job that is due, and wait until these runs have ended. Return the exit
+    code."""
     codes: list[int] = []
 
     def report(job: Job, outcome: Outcome) -> None:
@@ -112,7 +113,7 @@ def tick(arguments: argparse.Namespace) -> int:
 
 
 def run_daemon(arguments: argparse.Namespace) -> int:
-    """Run jobs until SIGTERM or Ctrl-C."""
+    """`hermes cron daemon`: run jobs at their due times until SIGTERM or Ctrl-C."""
     from hermes.config import dotenv
     from hermes.gateway.ops.logging_setup import set_up_logs
     from hermes.logs import get_logger
@@ -145,8 +146,9 @@ def _make_ticker(
 
 
 def _stop_on_signals(ticker: Ticker) -> list[asyncio.Task[None]]:
-    """Close the ticker on SIGTERM or Ctrl-C. A second signal ends running jobs at once. Return the tasks that close
-    it."""
+    """Install handlers for SIGTERM and Ctrl-C that close the ticker. After the first signal, running jobs may
+    still finish for a limited time. A second signal ends them at once. Return a list, to which each signal adds
+    the task that closes the ticker."""
     closing: list[asyncio.Task[None]] = []
 
     def close() -> None:

@@ -107,7 +107,8 @@ def show_logs(arguments: argparse.Namespace) -> int:
 
 
 def _cut_run(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages up to the next message of a person: those of one run."""
+    """Return the messages of one run. `rows` begins with the prompt of the run. The run ends before the next
+    message of role `user`."""
     later = [place for place, row in enumerate(rows) if place and row["role"] == "user"]
     return rows[: later[0]] if later else rows
 

@@ -16,12 +16,13 @@ NEVER = "never"
 
 
 def find_next(job: Job) -> int | None:
-    """Return the next due time. None if the job is paused or has none."""
+    """Return the next due time of a job. Return None if the job is paused or has no further due time."""
     return job.read_schedule().next_after(max(clock.now(), job.since)) if job.enabled else None
 
 
 def format_schedule(job: Job) -> str:
-    """Return the schedule for a list. One time is a column of its own there."""
+    """Return the schedule of a job for a list of jobs. For a job that runs at a single time, this is `once`,
+    because the list shows that time in a column of its own."""
     from hermes.jobs.cron.schedule import OneTime
 
     return "once" if isinstance(job.read_schedule(), OneTime) else job.schedule
@@ -42,7 +43,7 @@ def describe_new_job(job: Job, headline: str) -> Iterator[str]:
 
 
 def describe_process() -> Iterator[str]:
-    """Yield a hint if no process of this home runs jobs."""
+    """Yield a hint on how to run jobs if no process of this home runs them now. Otherwise yield nothing."""
     from hermes.gateway.ops.status_file import read_status
 
     status = read_status()

@@ -76,7 +76,8 @@ def show_job(arguments: argparse.Namespace) -> int:
 
 
 def read_runs(arguments: argparse.Namespace, job_id: str | None, limit: int, offset: int = 0) -> list[JobRun]:
-    """Return the last runs of a job, or of all jobs. Empty if there is no store yet."""
+    """Return the last runs of the job `job_id`, or of all jobs if it is None. At most `limit` runs are
+    returned, after skipping `offset` runs. The list is empty if there is no store yet."""
     if not get_store_path(arguments).exists():
         return []
     with open_store(arguments) as db:

@@ -91,7 +91,8 @@ def remove_job(arguments: argparse.Namespace) -> int:
 
 
 def _forget_runs(arguments: argparse.Namespace, job_id: str) -> int:
-    """Delete the records of the runs. With --sessions, move their sessions to the trash, and return how many."""
+    """Delete the records of all runs of a job from the store. With `--sessions`, also move the sessions of
+    these runs to the trash. Return the number of sessions moved."""
     from hermes.db.session_db import SessionDB
     from hermes.jobs.cron.job import SOURCE
 

@@ -79,7 +79,8 @@ def _parse_person(text: str) -> tuple[str, str]:
 
 
 def _drop_waiting(platform: str, users: set[str]) -> int:
-    """Drop the answers to the person that wait in the outbox. Return their number."""
+    """Drop the entries of the outbox that are addressed to a blocked person. `users` are the ids of that person
+    on the platform. Return the number of dropped entries."""
     from hermes.db.session_db import SessionDB
 
     if not home.get_default_db_path().exists():

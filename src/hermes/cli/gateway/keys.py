@@ -86,7 +86,7 @@ def define_revoke(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
-    """Add an option for each limit. `none` removes a limit."""
+    """Add an option to the parser for each limit of an API key. The value `none` removes a limit."""
     limits = parser.add_argument_group("limits", "`none` removes a limit")
     number, dollars = _allow_none(_parse_number), _allow_none(_parse_dollars)
     options: list[tuple[str, Callable[[str], Any], str, str]] = [
@@ -177,7 +177,8 @@ def _open_file() -> KeyFile:
 
 
 def _read_configured() -> dict[str, str]:
-    """Return the names of the keys in the settings, each with the setting that holds it."""
+    """Return the API keys that are set in the settings: a mapping from the name of each key to the setting that
+    holds it."""
     from hermes.gateway.settings import read_gateway_settings
 
     platform = read_gateway_settings().platforms.get(PLATFORM)
@@ -189,7 +190,8 @@ def _read_configured() -> dict[str, str]:
 
 
 def _read_changes(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the limits that the options change. None stands for a limit that is removed."""
+    """Return the limits of an API key that the options on the command line change, with their new values. None
+    stands for a limit that is removed."""
     changes: dict[str, Any] = {}
     for field in KeyLimits._fields:
         option = {"expires_at": "expires", "models": "model"}.get(field, field)
@@ -238,8 +240,8 @@ def _collect_rows(
 
 
 def _find_state(key: ApiKey | None, setting: str | None, now: float) -> str | None:
-    """Return `active`, `expired` or `revoked`. None if the key was removed from the settings and only its
-    limits are left."""
+    """Return the state of an API key: `active`, `expired` or `revoked`. Return None if the key was removed from
+    the settings and only its limits are left."""
     if setting is None and (key is None or key.digest is None):
         return None
     if setting is None and key is not None and key.revoked_at is not None:
@@ -250,8 +252,8 @@ def _find_state(key: ApiKey | None, setting: str | None, now: float) -> str | No
 
 @contextmanager
 def _open_usage(arguments: argparse.Namespace) -> Iterator[ReadSpending]:
-    """Yield a function that returns the usage of a key today and in this month. If there is no store, the
-    usage is zero."""
+    """Yield a function that returns how much an API key was used today and in this month. If there is no store,
+    the function returns zero."""
     from hermes.config.time_zones import load_zone
     from hermes.gateway.sessions.daily_limit import find_day, find_month
     from hermes.gateway.settings import read_gateway_settings
@@ -353,8 +355,8 @@ def _parse_dollars(text: str) -> float:
 
 
 def _parse_expiry(text: str) -> float:
-    """Parse a duration from now, or a day. Return the time at which the key expires. A day means the end of
-    that day."""
+    """Parse the option that says when an API key expires: a duration from now, or a day. Return the time at
+    which the key expires. A day means the end of that day."""
     now = clock.now()
     if span := _SPAN.fullmatch(text):
         moment = now + int(span[1]) * _SPANS[span[2]]

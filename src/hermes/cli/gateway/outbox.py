@@ -136,7 +136,8 @@ def drop(arguments: argparse.Namespace) -> int:
 
 
 def _choose(db: SessionDB, arguments: argparse.Namespace) -> list[OutboxEntry]:
-    """Return the entries that the arguments name."""
+    """Return the entries of the outbox that the arguments of the command select, by id or by state. Raise
+    Refused if there are none."""
     if not (arguments.ids or arguments.all_unknown or arguments.all_failed):
         raise WrongUsage("name the ID of a message (see `hermes gateway outbox list`), or use --all-unknown")
     found = {entry.id: entry for entry in db.outbox.list_open()}

@@ -53,8 +53,8 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def open_pairings() -> Pairings:
-    """Return the pairings of the home. If their file was written by an older version, seal it now and print a
-    note."""
+    """Return the object that manages the paired people of the home. If their file was written by an older
+    version without protection against changes, protect it now and print a note."""
     pairings = Pairings(gateway_folder())
     adopted = pairings.adopt_unsealed()
     if adopted is not None:

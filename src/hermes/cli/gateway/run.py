@@ -65,7 +65,7 @@ def _has_packages() -> bool:
 
 
 def _list_ways() -> list[str]:
-    """Return lines that explain how to set up a platform, for a user who has set up none."""
+    """Return lines that explain how to set up a platform. They are printed if the user has not set up any."""
     needs = (
         f"{platform.title}: {', '.join(registry.list_missing(name, {}))}"
         for name, platform in registry.PLATFORMS.items()

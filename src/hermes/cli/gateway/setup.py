@@ -40,7 +40,8 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def list_flags() -> dict[str, tuple[str, str]]:
-    """Return the flags that answer the setup questions of all platforms, each with its metavar and help."""
+    """Return the flags of `hermes gateway setup` that answer the questions about all platforms. The result maps
+    the name of each flag to its metavar and its help."""
     flags = {"token": ("T", SECRET_HELP)}
     for name, platform in registry.PLATFORMS.items():
         for setting, question in _list_questions(name).values():
@@ -49,7 +50,8 @@ def list_flags() -> dict[str, tuple[str, str]]:
 
 
 def _list_questions(platform: str) -> dict[str, tuple[Setting, Question]]:
-    """Return the settings that the setup asks for, by name, each with its question."""
+    """Return the settings of a platform that `hermes gateway setup` asks for, keyed by name, each with its
+    question."""
     settings = registry.PLATFORMS[platform].settings
     return {name: (setting, setting.question) for name, setting in settings.items() if setting.question}
 
@@ -101,15 +103,16 @@ def _collect_values(platform: str, arguments: argparse.Namespace, asking: bool) 
 
 
 def _list_alternatives(platform: str, name: str) -> set[str]:
-    """Return the settings that can be given instead of the setting `name`."""
+    """Return the names of the settings of a platform of which one can be given instead of the setting `name`."""
     return {other for names in registry.PLATFORMS[platform].needs if name in names for other in names} - {
         name
     }
 
 
 def _ask_value(name: str, setting: Setting, question: Question, value: str | None, asking: bool) -> str:
-    """Return the value from the command line, or ask the user for it. If the value is empty and can be
-    generated, generate it."""
+    """Return the checked value of the setting `name` of a platform. This is `value`, the value from the command
+    line, or what the user answers if that is None. If the value is empty, return a generated one if the setting
+    allows it, otherwise an empty string. If `asking` is False, a missing or invalid value raises an error."""
     if value is None and not asking and not setting.is_secret:
         raise WrongUsage(f"--{question.flag.replace('_', '-')} is missing")
     while True:
@@ -157,7 +160,8 @@ def _try(platform: str, values: dict[str, str], asking: bool) -> None:
 
 
 def _save(platform: str, values: dict[str, str]) -> None:
-    """Write secrets to .env and all other values to config.yaml. If the platform is disabled, enable it."""
+    """Write `values`, the settings of a platform by name: secrets to .env and all others to config.yaml. If the
+    platform is disabled in config.yaml, enable it."""
     settings = registry.PLATFORMS[platform].settings
     plain = [name for name in values if not settings[name].is_secret]
     changes: list[tuple[str, object]] = [(f"platforms.{platform}.{name}", values[name]) for name in plain]
@@ -196,7 +200,8 @@ def _print_next_steps(platform: str, asking: bool) -> None:
 
 
 def check_connection(platform: str, values: Mapping[str, str]) -> str | None:
-    """Test the connection. Return the bot's name on the platform, or None if the platform has no such test.
+    """Test the connection to a platform with the settings `values`. Return the bot's name on the platform, or
+    None if the platform has no such test.
 
     If the test fails, raise `Refused` with the reason. The reason does not contain the secret.
     """
@@ -208,7 +213,8 @@ def check_connection(platform: str, values: Mapping[str, str]) -> str | None:
 
 
 def _fetch_json(address: str, service: str, token: str | None = None) -> dict[str, Any]:
-    """Fetch a JSON document. Errors do not contain the address, because it may contain the token."""
+    """Fetch a JSON document from a platform. Errors do not contain the address, because it may contain the
+    bot's token."""
     from http.client import HTTPException
     from urllib import error, request
 

@@ -90,7 +90,8 @@ def _make_report(settings: GatewaySettings, running: Status | None) -> dict[str,
 
 
 def _count_queues() -> dict[str, dict[str, int]] | None:
-    """Return the number of entries of the inbox and the outbox by state; None if the store cannot be read."""
+    """Return, for the inbox and for the outbox, the number of entries in each state. Return None if the store
+    does not exist or cannot be read."""
     from hermes.db.session_db import SessionDB
 
     path = home.get_default_db_path()
@@ -150,7 +151,8 @@ def _format_queues(queues: dict[str, dict[str, int]]) -> Iterator[str]:
 
 
 def _list_work_limits(settings: GatewaySettings) -> dict[str, dict[str, int]]:
-    """Return the limits on concurrent work of a gateway that is not running."""
+    """Return the limits on concurrent work according to the settings, with nothing in use. This is shown if the
+    gateway is not running."""
     limits = {
         "turns": settings.turns_at_once,
         "model calls": settings.model_calls_at_once,
@@ -161,8 +163,8 @@ def _list_work_limits(settings: GatewaySettings) -> dict[str, dict[str, int]]:
 
 
 def _list_names(settings: GatewaySettings, running: Status | None) -> list[str]:
-    """Return the platforms that are set up here, and those that run in the gateway. The two can differ,
-    because the gateway may run with other environment variables."""
+    """Return the names of the platforms that are set up for this command, and then of those that the running
+    gateway has. The two can differ, because the gateway may run with other environment variables."""
     return list(dict.fromkeys((*settings.platforms, *(running.platforms if running else ()))))
 
 
@@ -224,7 +226,7 @@ def _format_report(report: dict[str, Any]) -> Iterator[str]:
 
 def _format_state(platform: dict[str, Any]) -> str:
     """Format the state of a platform. The state that the gateway reports takes precedence over the settings
-    here, because a secret may be known only to the gateway."""
+    that this command reads, because a secret may be known only to the gateway."""
     if platform["state"]:
         since = f" since {clock.format_relative(platform['since'], clock.now())}" if platform["since"] else ""
         return f"{platform['state']}{since}" + (f": {platform['error']}" if platform["error"] else "")

@@ -244,8 +244,8 @@ def _format_table(
     amounts: Sequence[float] = (),
     drawn: bool = False,
 ) -> Iterator[str]:
-    """Yield the lines of a table: a name, right-aligned numbers and, if `drawn`, a bar. The name column gets
-    the width that the other columns leave."""
+    """Yield the lines of a table of the report. Each row has a name, right-aligned numbers and, if `drawn` is
+    set, a bar. The column of the names gets the width that the other columns leave."""
     left = room - sum(widths) - len(widths) - (DAY_BAR + 2 if drawn else 0)
     names = [make_printable(row[0]) for row in rows]
     width = min(left, max(measure_text(text) for text in (headings[0], *names)))

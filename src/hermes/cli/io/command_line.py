@@ -34,7 +34,8 @@ class TakenStore(NamedTuple):
 
 
 def take_store(argv: Sequence[str], commands: Collection[str]) -> TakenStore:
-    """Remove `--store FILE` from the command line, if it is before the command or the sub-command."""
+    """Take `--store FILE` out of the command line if it is before the command or the sub-command. Return the
+    path of the store and the remaining words. `commands` are the names of all commands."""
     rest, before = list(argv), list[str]()
     store: Path | None = None
     while rest:
@@ -50,9 +51,10 @@ def take_store(argv: Sequence[str], commands: Collection[str]) -> TakenStore:
 
 
 def insert_chat_command(argv: Sequence[str], commands: Collection[str]) -> list[str]:
-    """Return the arguments with `chat` inserted before a question, or before flags without a command.
+    """Return the words of the command line, with `chat` inserted if they begin with a question or with flags
+    instead of a command. `commands` are the names of all commands.
 
-    The words of a conversation's name are joined to one argument.
+    After `-c` or `-r`, the words of a conversation's title are joined to one argument.
     """
     if argv and argv[0] in commands and argv[0] != CHAT:
         return list(argv)
@@ -79,13 +81,14 @@ def insert_chat_command(argv: Sequence[str], commands: Collection[str]) -> list[
 
 
 def get_first_words(argv: Sequence[str]) -> list[str]:
-    """Return the words before the first flag."""
+    """Return the words of the command line before the first flag."""
     end = next((at for at, word in enumerate(argv) if word.startswith("-")), len(argv))
     return list(argv[:end])
 
 
 def check_question(words: Sequence[str], commands: Collection[str], subcommands: Iterable[str]) -> None:
-    """Raise `WrongUsage` if the words are a mistyped command rather than a question.
+    """Raise `WrongUsage` if `words`, typed as a question without quotes, are probably a mistyped command. A
+    single unquoted word is always refused if it could be the name of a command.
 
     `subcommands` are the commands of `hermes sessions`. A person may type them without `sessions`.
     """
@@ -105,8 +108,9 @@ def check_question(words: Sequence[str], commands: Collection[str], subcommands:
 def _find_meant(
     word: str, commands: Collection[str], subcommands: Iterable[str], *, is_alone: bool
 ) -> str | None:
-    """Return the command that `word` resembles; None if there is none. A word that other words follow must be
-    more similar than a single word."""
+    """Return the command that the user probably meant by `word`; None if no command is similar. `is_alone` says
+    that no other words follow. If other words follow, the word must be more similar to a command, because it
+    may begin a question."""
     from difflib import get_close_matches
 
     lower = word.lower()

@@ -14,8 +14,8 @@ USUAL = "vi"
 
 
 def find_editor(otherwise: str) -> str:
-    """Return the user's editor. Raise Refused if no editor is set and there is no terminal for the default
-    editor. `otherwise` is the advice in the error."""
+    """Return the command that starts the user's editor. Raise Refused if no editor is set and there is no
+    terminal for the default editor. `otherwise` is the advice at the end of the error."""
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not named and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Refused(f"no editor is set, and the default ({USUAL}) needs a terminal; {otherwise}")
@@ -71,7 +71,8 @@ def edit_file(file: Path, folder: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the copy and the files that the editor created beside it."""
+    """Remove the temporary folder `folder` with the edited copy and the files that the editor created beside
+    it. The content of the files is overwritten first."""
     import shutil
 
     from hermes.store.sealing.plain_files import remove_and_wipe

@@ -55,12 +55,13 @@ def make_field_parser(fields: Sequence[str]) -> Callable[[str], JsonFields]:
 
 
 def list_with_iso(fields: Iterable[str]) -> tuple[str, ...]:
-    """Return the fields. Each time field is followed by the field with its ISO 8601 form."""
+    """Return the names of the fields of JSON output. After the name of each field that contains a time comes
+    the name of the field with its ISO 8601 form."""
     return tuple(name for field in fields for name in ((field, field + ISO) if field in TIMES else (field,)))
 
 
 def join_fields(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """Return the arguments with `--json FIELDS` joined to one argument.
+    """Return the words of the command line with `--json FIELDS` joined to one word.
 
     `--json` may also be followed by a query or a title. The next word is therefore taken as a list of fields
     only if it cannot be anything else.

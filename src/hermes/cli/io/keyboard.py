@@ -39,13 +39,14 @@ def confirm(question: str) -> bool:
 
 
 def wait_for_next(hint: str) -> bool:
-    """Show a hint until Enter or Space is pressed. Return False if `q`, Esc or Ctrl-D was pressed instead."""
+    """Show `hint` until the user presses a key. Return True for Enter or Space, and False for `q`, Esc or
+    Ctrl-D. Other keys have no effect."""
     return _ask(hint, NEXT, LEAVE, CLEAR_LINE, CLEAR_LINE)
 
 
 def _ask(question: str, accepting: bytes, declining: bytes, accepted: str, declined: str) -> bool:
-    """Ask for one key. Return True for a key in `accepting`, and False for Esc or a key in `declining`.
-    `accepted` or `declined` is written after the answer."""
+    """Show `question` and wait for one key. Return True for a key in `accepting`, and False for Esc or a key in
+    `declining`. After the key, write the text `accepted` or `declined` to the screen."""
     with _open_screen() as screen:
         while True:
             try:
@@ -93,7 +94,8 @@ def _read_answer(keyboard: int, accepting: bytes, declining: bytes) -> bool:
 
 
 def _skip_sequence(keyboard: int) -> bool:
-    """Read the rest of a key sequence, such as an arrow key. Return False if Esc alone was pressed."""
+    """Called after an Esc byte was read. Read the rest of a key sequence, such as that of an arrow key. Return
+    False if Esc alone was pressed."""
     byte = _read(keyboard, ESCAPE_S)
     if not byte:
         return False
@@ -104,7 +106,8 @@ def _skip_sequence(keyboard: int) -> bool:
 
 
 def _read(keyboard: int, wait_s: float | None) -> bytes | None:
-    """Return the next byte, empty bytes at the end of input, or None after `wait_s` seconds."""
+    """Return the next byte from the keyboard. Return empty bytes at the end of input, and None if no byte
+    arrives within `wait_s` seconds."""
     if wait_s is not None and not select.select([keyboard], [], [], max(wait_s, 0))[0]:
         return None
     try:

@@ -64,8 +64,8 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def shorten_lines(lines: list[str]) -> list[str]:
-    """Return the lines in printable form. If there are too many, return the first ones and a line with the
-    number of the others."""
+    """Return the lines in printable form. If there are more than `MOST_TOLD`, return the first ones, followed
+    by a line that says how many were left out."""
     more = len(lines) - MOST_TOLD
     first = [make_printable(line, width_limit=LONGEST_LINE) for line in lines[:MOST_TOLD]]
     return [*first, f"and {more} more"] if more > 0 else first
@@ -182,7 +182,7 @@ def print_error(message: str) -> None:
 
 
 def print_details(lines: Iterable[str]) -> None:
-    """Print hints below an error."""
+    """Print lines that explain an error, indented below it, to stderr."""
     with suppress(OSError):
         for line in lines:
             print(f"  {make_printable(line)}", file=sys.stderr, flush=True)

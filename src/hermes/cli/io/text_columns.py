@@ -92,14 +92,15 @@ def widen_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], widt
 
 
 def measure_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
-    """Return the width of the longest line."""
+    """Return the width of the longest line of a table in terminal columns. `columns` describes its columns, and
+    `rows` are its cells."""
     longest = max(measure_text(make_printable(row[-1])) for row in rows)
     return longest + sum(column.width + 1 for column in columns[:-1] if column.width >= 0)
 
 
 def _measure_column(column: Column, texts: Sequence[str]) -> int:
-    """Return the width that the heading and the texts need. If texts are cut without a mark, only their
-    visible part counts."""
+    """Return the width that a column of a table needs for its heading and its texts. If the column cuts texts
+    without a mark, only the part of a text that stays visible counts."""
     taken = max(measure_text(make_printable(text)) for text in (column.heading, *texts))
     return taken if column.marks_cut else min(taken, max(column.cut_width, measure_text(column.heading)))
 

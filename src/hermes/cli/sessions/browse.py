@@ -67,8 +67,9 @@ def choose_session(
     at: tuple[str, int | None] | None = None,
     workspace: str | None = None,
 ) -> str | None:
-    """Let the user choose a session, in the browser or from a numbered list. Return its id; None if no
-    session was chosen. The browser opens with the search `query`, at the session and message in `at`."""
+    """Let the user choose a session, in the browser or from a numbered list. Return the id of the chosen
+    session, or None if none was chosen. The browser opens with the search `query`, and shows first the session
+    and the message whose ids are in `at`."""
     if (obstacle := describe_obstacle()) is not None:
         if obstacle != NO_SCREEN:
             print_error(obstacle)
@@ -87,14 +88,14 @@ def choose_session(
 
 
 def resume_chosen(chosen: str | None, arguments: argparse.Namespace) -> int:
-    """Resume the chosen session, or raise Refused if none was chosen."""
+    """Resume the session with the id `chosen`. Raise Refused if `chosen` is None, because the user chose none."""
     if chosen is None:
         raise Refused(CANCELLED)
     return _resume(chosen, arguments.store)
 
 
 def _resume(session_id: str, store: Path | None) -> int:
-    """Replace this process with a chat that continues the session."""
+    """Replace this process with a `hermes chat` process that continues the session."""
     print_lines([f"Resuming session: {make_printable(session_id)}"])
     elsewhere = [] if store is None else ["--store", str(store)]
     os.execv(CHAT[0], [*CHAT, f"--resume={session_id}", *elsewhere])

@@ -167,7 +167,9 @@ def _make_selection(arguments: argparse.Namespace) -> Selection:
 
 
 def _make_destination(arguments: argparse.Namespace, store: Path) -> Destination | None:
-    """Return the destination file or folder. Return None for stdout or another stream."""
+    """Return the file or folder to which the export is written, from the arguments of the command. Return None
+    if the export goes to stdout or another stream. `store` is the path of the store, which must not be
+    overwritten."""
     path = Path(arguments.output).expanduser()
     if arguments.output == STDOUT:
         return None
@@ -203,8 +205,8 @@ def _open_stream(output: str) -> Iterator[BinaryIO]:
 
 
 def _describe_place(result: Result, arguments: argparse.Namespace) -> str:
-    """Return the place of the export for the report. If only one file was written into a folder, this is the
-    path of that file. Otherwise it is the path as typed."""
+    """Return the path that the final message names as the output of the export. If one file was written into a
+    folder, this is the path of the file. Otherwise it is the path as the user typed it."""
     is_inside = len(result.files) == 1 and result.files[0] != Path(arguments.output).expanduser()
     return make_printable(str(result.files[0]) if is_inside else arguments.output)
 

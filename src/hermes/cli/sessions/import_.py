@@ -151,7 +151,8 @@ def _read_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _import_line(taking: Import, line: bytes) -> str | None:
-    """Import the session of a line. Return None, or the reason why the session could not be imported."""
+    """Import the session in one line of an export. Return None, or the reason why the session could not be
+    imported."""
     text = line.strip(BLANK)
     if not text:
         return None

@@ -115,12 +115,14 @@ def make_json_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find_job(row: dict[str, Any]) -> str | None:
-    """Return the scheduled job of a conversation."""
+    """Return the id of the scheduled job to which a conversation belongs. Return None if it belongs to no job.
+    `row` is the row of the conversation."""
     return find_job_id(row["root_id"] or row["id"]) if row["source"] == "cron" else None
 
 
 def _format_groups(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Format the conversations of people first, then the runs of each scheduled job under its name."""
+    """Yield the lines of the list: the conversations of people first, then the runs of each scheduled job under
+    the name of the job."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(_find_job(row) or "", []).append(row)
@@ -169,7 +171,8 @@ def _get_preview(row: dict[str, Any]) -> str:
 
 
 def _format_footer(page: ConversationPage, offset: int) -> list[str]:
-    """Return notes about hidden conversations and other pages, or an empty list if everything is shown."""
+    """Return the lines below the list, which say how many conversations are hidden or on other pages. Return an
+    empty list if all conversations are shown."""
     hidden = describe_hidden(page.hidden)
     if not hidden and len(page.rows) == page.total:
         return []

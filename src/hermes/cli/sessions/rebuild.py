@@ -108,7 +108,8 @@ def rebuild_store(arguments: argparse.Namespace) -> int:
 
 
 def _scan_files(files: list[Path]) -> ScanResult:
-    """Read every file once, without keeping the text of messages."""
+    """Read every transcript file once and collect the ids and defects that the rebuild must know. The text of
+    messages is not kept."""
     good: list[Path] = []
     left_out: dict[str, int] = {}
     unreadable: list[str] = []
@@ -145,7 +146,8 @@ def _find_defect(copy: TranscriptState) -> str | None:
 
 
 def _find_carried(ids: Iterable[tuple[str, list[int]]], ranges: list[list[int]]) -> Iterator[tuple[int, str]]:
-    """Yield (message id, session id) for each message whose id is within one of `ranges`."""
+    """Yield (message id, id of its session) for each message whose id is within one of `ranges`. `ids` gives
+    the message ids of each session. `ranges` are pairs of a first and a last message id."""
     joined: list[list[int]] = []
     for first, last in sorted(ranges):
         if joined and first <= joined[-1][1] + 1:
@@ -164,7 +166,7 @@ def _find_carried(ids: Iterable[tuple[str, list[int]]], ranges: list[list[int]])
 
 
 def _build_store(scan: ScanResult, folder: Path, into: Path, *, trusted: bool) -> list[str]:
-    """Build the new store and return the lines to print."""
+    """Build the new store from the scanned transcripts. Return the lines of the report to print."""
     from hermes.db.session_db import SessionDB
 
     entries, _ = read_entries(folder / CHAT_LIST)

@@ -102,7 +102,8 @@ def search_sessions(arguments: argparse.Namespace) -> int:
 
 
 def _list_values(found: FoundConversations, name: str) -> list[str]:
-    """Return the values that the query gives for the field `name`, without excluded values."""
+    """Return the values that a search query gives for the field `name`. Values that the query excludes are left
+    out."""
     return [field.value for field in found.reading.fields if field.name == name and not field.negated]
 
 
@@ -115,7 +116,8 @@ def _add_trashed_titles(db: SessionDB, found: FoundConversations) -> None:
 
 
 def _suggest_commands(query: str, best: dict[str, Any]) -> list[str]:
-    """Return the commands that show the results of a query if the browser cannot be opened."""
+    """Return lines with commands for a user for whom the browser cannot be opened. The commands list the
+    results of the query, or show the best one. `best` is the row of the best result."""
     from shlex import quote
 
     start = f" --from {best['message_id']}" if best["message_id"] else ""
@@ -127,7 +129,8 @@ def _suggest_commands(query: str, best: dict[str, Any]) -> list[str]:
 
 
 def _format_results(found: FoundConversations, are_more: bool) -> Iterator[str]:
-    """Yield two lines per conversation. A heading precedes the matches that are not exact."""
+    """Yield the lines of the search results: two per conversation, a heading before those that do not match
+    exactly, and notes at the end. `are_more` says that further results exist."""
     now = clock.now()
     last_exact = True
     for row in found:
@@ -160,8 +163,8 @@ def _format_conversation(row: dict[str, Any], now: float) -> Iterator[str]:
 
 
 def _highlight(snippet: str, width: int) -> str:
-    """Return the snippet with its matches in colour. If colours are off, keep the marks around the
-    matches."""
+    """Return a search snippet with its matches in colour. If colours are off, the marks around the matches are
+    kept."""
     from hermes.recall.snippets.goals import MARKED, fit_snippet
 
     excerpt = fit_snippet(snippet, width, in_colour=has_colour())
@@ -173,7 +176,8 @@ def _highlight(snippet: str, width: int) -> str:
 
 
 def _format_notes(found: FoundConversations, are_more: bool) -> Iterator[str]:
-    """Yield notes on how the results were found."""
+    """Yield notes below the search results, for example that there are more results, or that a part of the
+    query was read as text."""
     if found.contradiction:
         yield f"the filters exclude each other: {found.contradiction}"
     if found and found.reading.message_filter.trashed:

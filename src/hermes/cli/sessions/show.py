@@ -105,7 +105,8 @@ def _format_transcript(db: SessionDB, segments: list[str], arguments: argparse.N
 
 
 def _list_subagents(db: SessionDB, session_id: str) -> dict[str, list[Relative]]:
-    """Return, for each session of the family (see `tree`), the first sessions of its subagents."""
+    """Return a mapping from the id of each session of the family to the first sessions of the subagents that it
+    started."""
     family = db.family(session_id)
     return {
         member.id: [child for child in member.children if child.kind == "child" and child.root_id == child.id]

@@ -52,8 +52,8 @@ def show_tree(arguments: argparse.Namespace) -> int:
 
 
 def _draw(first: Relative, named: str) -> Iterator[str]:
-    """Yield a line for each session. A chain of continuations can be very long, so the function uses a stack
-    instead of recursion."""
+    """Yield a line of the tree for each session. A chain of continuations can be very long, so the function
+    uses a stack instead of recursion."""
     now, width = clock.now(), get_terminal_width()
     stack: list[tuple[Relative, str, str]] = [(first, "", "")]
     while stack:
@@ -73,7 +73,8 @@ def _draw(first: Relative, named: str) -> Iterator[str]:
 
 
 def _format_session(session: Relative, now: float, is_named: bool, room: int | None) -> str:
-    """Format a session: its relation, title and id, and as many other facts as fit."""
+    """Format a session of the family in one line: its relation to its parent, its title and its id, and as many
+    other facts as fit into `room` columns."""
     relation = RELATIONS.get(session.relation or "", "") if session.parent_session_id else ""
     before = f"{relation}: " if relation else ""
     task = session.preview if session.kind == "child" else None
@@ -96,7 +97,8 @@ def _format_session(session: Relative, now: float, is_named: bool, room: int | N
 
 
 def _make_json(first: Relative, chosen: object) -> dict[str, Any]:
-    """Return the tree with the chosen fields of each session. The children are always included."""
+    """Return the family as nested JSON objects, beginning with the session `first`. `chosen` is the value of
+    `--json`, which may name the fields of each session to include. The field `children` is always included."""
     root = _make_fields(first, chosen)
     stack = [(first, root)]
     while stack:
