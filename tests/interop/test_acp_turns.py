@@ -140,13 +140,14 @@ async def test_what_is_always_allowed_is_not_asked_again_in_this_workspace(works
     assert (workspace / "a.txt").read_text() == "two"
 
 
-async def test_the_mode_auto_asks_only_for_what_leaves_the_workspace(tmp_path: Path, workspace: Path) -> None:
+async def test_the_mode_auto_asks_only_for_what_leaves_the_workspace(workspace: Path) -> None:
     async with open_editor(workspace) as editor:
         session_id, other = await editor.start(), await editor.start()
         await editor.connection.set_session_mode(session_id=session_id, mode_id="auto")
         await editor.ask(session_id, "write a.txt: inside")
         assert editor.asked == []
-        await editor.ask(session_id, f"write {tmp_path / 'b.txt'}: outside")
+        editor.answer = "reject"
+        await editor.ask(session_id, "write /etc/hermes-example.txt: outside")
         assert len(editor.asked) == 1
         await editor.ask(other, "write a.txt: in a session with its own mode")
         assert len(editor.asked) == 2
