@@ -155,10 +155,10 @@ def _has_workspace(db: SessionDB, workspace: Path | str) -> bool:
 
 
 def _list_known_sources() -> tuple[str, ...]:
-    from hermes.config.platforms import list_platforms
+    from hermes.cli.sources import list_sources
     from hermes.session_kinds import SOURCE_ALIASES, SOURCES
 
-    return (*SOURCES, *SOURCE_ALIASES, "tool", *list_platforms())
+    return (*SOURCES, *SOURCE_ALIASES, *list_sources())
 
 
 def _suggest(name: str, known: Iterable[str]) -> str:

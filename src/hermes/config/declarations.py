@@ -103,6 +103,8 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     by_secret: bool = False
     """Whether everybody who knows a shared secret has access to the platform. If False, lists of people
     determine access."""
+    has_chats: bool = True
+    """Whether people write in chats, each with a session key. If False, a request selects its session."""
     announces_resets: bool = True
     """Whether the gateway can post a notice that is not an answer to a message, for example about a reset."""
     has_personal_ids: bool = False

@@ -83,5 +83,6 @@ PLATFORM = Platform(
     " sessions and their commands under `/api/sessions`",
     answer_format="A program reads the answer and may show it to a person.",
     by_secret=True,
+    has_chats=False,
     announces_resets=False,
 )
