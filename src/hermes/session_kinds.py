@@ -30,7 +30,7 @@ CHAT_TYPES = ("dm", "group", "channel", "thread")
 """The types of platform chats that the reference documents."""
 SOURCE_ALIASES = {"api_server": "api-server"}
 
-CRON_SESSION = re.compile(r"cron_([a-z0-9][a-z0-9-]{0,39})_\d{8}_\d{6}")
+CRON_SESSION = re.compile(r"cron_([a-z0-9][a-z0-9-]{0,39})_\d{8}_\d{6}", re.ASCII)
 """The documented id of a session that a scheduled job began: the job, and the time of its start."""
 
 IMPORTED_ROLES = {"system": "imported_system", "developer": "imported_developer"}

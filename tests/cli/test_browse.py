@@ -67,6 +67,22 @@ def test_the_flags_choose_what_is_numbered(hermes: Hermes, db: SessionDB, tmp_pa
     assert numbered("--workspace", str(tmp_path)) == ["s2"]
 
 
+@pytest.mark.usefixtures("three")
+def test_the_numbered_list_groups_the_runs_of_each_job(hermes: Hermes, db: SessionDB) -> None:
+    for job in ("beta", "alpha", "beta"):
+        number = db.list_conversations(include_hidden=True).total
+        db.create_session(f"cron_{job}_20260101_00000{number}", "cron", started_at=float(number))
+    result = hermes("sessions", "browse", "--all", stdin="6\n")
+    lines = [line.split()[-1] if line[:1].isdigit() else line for line in result.stdout.splitlines()]
+    assert lines == [
+        *("job", "s0", "s1", "s2"),
+        *("Job beta: 2 conversations", "cron_beta_20260101_000006", "cron_beta_20260101_000004"),
+        *("Job alpha: 1 conversation", "cron_alpha_20260101_000005"),
+        "Number (1-7, nothing to cancel):",
+        "Resuming session: cron_beta_20260101_000004",
+    ]
+
+
 def test_an_empty_store_has_nothing_to_choose(hermes: Hermes, db: SessionDB) -> None:
     result = hermes("sessions", "browse", stdin="1\n")
     start = "hermes: No sessions yet. Start one with: hermes chat\n"

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hermes.store.sessions.listing import find_job
 from hermes.store.sessions.selection import Selection
 from hermes_state import SessionDB
 from tests.tiers import scale_examples
@@ -339,3 +340,28 @@ def test_a_workspace_is_named_by_its_path_or_the_end_of_it(
     talk.set_session_workspace("phone", "/srv/hermes")
     assert ids(talk, workspace=named) == found
     assert sorted(talk.select_sessions(Selection(workspace=named))) == found
+
+
+NEAR_IDS = ("cron_job-1_20260101_090000", "", "_", "-", "x", "X", "1", "é", "\u0661", "cron_", "a" * 41)
+
+
+@settings(max_examples=scale_examples(100), suppress_health_check=[HealthCheck.too_slow])
+@given(
+    edits=st.lists(
+        st.tuples(st.integers(0, 26), st.integers(0, 3), st.sampled_from(NEAR_IDS)), min_size=1, max_size=12
+    ),
+    source=st.sampled_from(["cron", "cli"]),
+)
+def test_runs_of_jobs_are_recognised_as_the_groups_of_lists_are(
+    tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[int, int, str]], source: str
+) -> None:
+    run = NEAR_IDS[0]
+    names = {run, *(run[:at] + text + run[at + cut :] for at, cut, text in edits)}
+    with SessionDB(tmp_path_factory.mktemp("jobs") / "state.db", durability="normal") as db:
+        for name in names:
+            db.create_session(name, source)
+        rows = db.list_conversations(limit=99, include_hidden=True).rows
+        of_jobs = {row["id"] for row in rows if find_job(row) is not None}
+        assert (run in of_jobs) == (source == "cron")
+        assert set(ids(db, limit=99, include_hidden=True, job_runs=True)) == of_jobs
+        assert set(ids(db, limit=99, include_hidden=True, job_runs=False)) == names - of_jobs

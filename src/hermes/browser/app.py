@@ -25,9 +25,9 @@ from hermes.browser.conversation_list import ConversationList
 from hermes.browser.dialogs import FilterDialog, HelpScreen
 from hermes.browser.key_queue import PATIENCE_S, KeyQueue, Pressed
 from hermes.browser.key_table import BINDINGS, KEYS, BottomLine
-from hermes.browser.lines import EDITING_KEYS, Question, SearchInput, StatusLine
+from hermes.browser.lines import EDITING_KEYS, JOB_KEYS, Question, SearchInput, StatusLine
 from hermes.browser.preview import Preview
-from hermes.browser.rows import PAGE, Conversation, name_several
+from hermes.browser.rows import PAGE, AnyRow, Conversation, name_several
 from hermes.browser.view_state import View
 from hermes.store.workspace import WorkspaceName
 from hermes.text import make_printable
@@ -42,7 +42,7 @@ WIDE, TALL = 80, 24
 INTERRUPTED: Final = "\0interrupted"
 """The result of the app after Ctrl-C. No session has this id."""
 PLANS: Final = {"pin": actions.plan_pin, "archive": actions.plan_archive, "delete": actions.plan_delete}
-"""The functions that plan a change without further input, by the name of the key's action."""
+"""The functions that plan a change without further input, by the argument of the key's action."""
 OWN = frozenset(key.action.partition("(")[0] for key in KEYS)
 """The names of the actions of the list, without their arguments."""
 WORK_TO_WAIT_FOR = frozenset(("view", "pages", "filter", "answer", "undo", "mark", "choose"))
@@ -117,23 +117,23 @@ class Browser(App[str]):
             self._load(pause=DEBOUNCE)
 
     def reload(self, cursor: int | None = None, stay_on: Conversation | None = None) -> None:
-        """Load the list again. Then move the cursor to the conversation `stay_on`, by default the one under the
-        cursor. If that conversation is no longer listed, move the cursor to the index `cursor`, by default the
-        index where it is now."""
+        """Load the view again. The cursor moves to `stay_on`, by default the current row. If that row is no
+        longer listed, the cursor moves to the index `cursor`, by default its current index."""
         place = self.list.cursor if cursor is None else cursor
-        self._load(pause=0, cursor=place, stay_on=stay_on or self.list.current)
+        self._load(pause=0, cursor=place, stay_on=stay_on or self.list.current or self.list.current_job)
 
-    def _load(self, pause: float, cursor: int = 0, stay_on: Conversation | None = None) -> None:
+    def _load(self, pause: float, cursor: int = 0, stay_on: AnyRow | None = None) -> None:
         self._request_number += 1
         self._load_rows(self._request_number, pause, cursor, stay_on)
 
     @work(exclusive=True, group="view", exit_on_error=False)
-    async def _load_rows(self, number: int, pause: float, cursor: int, stay_on: Conversation | None) -> None:
+    async def _load_rows(self, number: int, pause: float, cursor: int, stay_on: AnyRow | None) -> None:
         view, at = self.view, self._at
         await asyncio.sleep(pause)
         rows = await asyncio.to_thread(source.load_rows, self._db, view, cursor)
+        rows.open_jobs(self.list.opened)
         if stay_on is not None:
-            moved_to = rows.find_index(stay_on.root_id)
+            moved_to = rows.find_row(stay_on)
             cursor = cursor if moved_to is None else moved_to
         if at is not None:
             cursor = await asyncio.to_thread(source.find_index, self._db, rows, *at)
@@ -190,12 +190,11 @@ class Browser(App[str]):
     def _follow_cursor(self) -> None:
         self.status.describe(self.view, self.list.rows, self.list.cursor, len(self.list.marks))
         if not self.preview.has_class("-hidden"):
-            self.preview.showing = self.list.current
+            self.preview.showing = self.list.previewed
 
     @on(Preview.Gone)
     def _report_preview_gone(self) -> None:
-        """Report that the conversation of the preview no longer exists. Report nothing while a change is
-        being stored, because the browser itself may be deleting the conversation."""
+        """Report that a conversation no longer exists, unless the browser itself may be deleting it."""
         if (conversation := self.list.current) is not None and not self._changes.is_storing:
             self._say_gone([conversation])
 
@@ -214,8 +213,7 @@ class Browser(App[str]):
         self._show_or_hide_preview()
 
     def _show_or_hide_preview(self) -> None:
-        """Show the preview if there is space for it. If the user has shown or hidden it explicitly, keep that
-        choice."""
+        """Show the preview as the user chose or, without a choice, if there is space for it."""
         is_visible = self._has_room if self._wants_preview is None else self._wants_preview
         self.preview.set_class(not is_visible, "-hidden")
         if not is_visible and self.preview.has_focus:
@@ -294,7 +292,9 @@ class Browser(App[str]):
         """Return whether a key only edits the query. The effect of such a key does not depend on the list."""
         if not (self._is_list_in_front and self.search.has_focus) or self._is_opening:
             return False
-        return isinstance(event, events.Paste) or event.is_printable or event.key in EDITING_KEYS
+        if isinstance(event, events.Paste) or event.is_printable:
+            return True
+        return event.key in EDITING_KEYS and (bool(self.search.value) or event.key not in JOB_KEYS)
 
     def is_ready_for(self, event: Pressed) -> bool:
         """Return whether all keys that were pressed before `event` have taken effect."""
@@ -349,7 +349,7 @@ class Browser(App[str]):
 
     @work(group="choose", exclusive=True, exit_on_error=False)
     async def action_resume(self) -> None:
-        if (conversation := self.list.current) is None:
+        if self.list.toggle_job() or (conversation := self.list.current) is None:
             return
         live = await asyncio.to_thread(source.load_conversation, self._db, conversation.id)
         if live is None:
@@ -358,24 +358,24 @@ class Browser(App[str]):
             await self._changes.finish()
             self.exit(live.id)
 
-    def action_pin(self) -> None:
-        self._change("pin")
+    def action_open_job(self, is_open: bool) -> None:
+        (self.list.open_job if is_open else self.list.close_job)()
 
-    def action_archive(self) -> None:
-        self._change("archive")
-
-    def action_delete(self) -> None:
-        self._change("delete")
-
-    def _change(self, about: str) -> None:
+    def action_change(self, about: str) -> None:
         """Change the marked conversations, or the one under the cursor. If the change would remove many
         conversations from the list, ask first."""
-        if targets := self.list.targets:
+        if targets := self._find_targets():
             step = PLANS[about](self._db, targets)
             if step.question is None:
                 self._changes.apply(step)
             else:
                 self._ask_line(about, targets, step.question, "")
+
+    def _find_targets(self) -> tuple[Conversation, ...]:
+        """Return the conversations to change. If the cursor is on the row of a job, say that it is none."""
+        if self.list.current_job is not None and not self.list.marks:
+            self.status.show_message("This row is a job: ⏎ shows its conversations, which can be changed")
+        return self.list.targets
 
     @work(group="undo", exit_on_error=False)
     async def action_undo(self) -> None:
@@ -387,12 +387,12 @@ class Browser(App[str]):
             self._ask_line("rename", (conversation,), "New title:", title)
 
     def action_tag(self) -> None:
-        if targets := self.list.targets:
+        if targets := self._find_targets():
             tags = ", ".join(actions.list_common_tags(targets))
             self._ask_line("tag", targets, f"Tags of {name_several(targets)}:", tags)
 
     def action_export(self) -> None:
-        if targets := self.list.targets:
+        if targets := self._find_targets():
             several = f"Export {name_several(targets)} to:" if len(targets) > 1 else "Export to:"
             self._ask_line("export", targets, several, actions.suggest_file_name(targets))
 

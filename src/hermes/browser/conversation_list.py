@@ -20,7 +20,7 @@ from textual.strip import Strip
 
 from hermes import clock
 from hermes.browser.glyphs import drop_lone_joiners
-from hermes.browser.rows import Conversation, Rows
+from hermes.browser.rows import Conversation, JobRow, Rows
 from hermes.browser.view_state import View, describe_empty
 from hermes.recall.snippets.snippets import CLOSE, OPEN
 from hermes.text import make_printable
@@ -29,6 +29,9 @@ ROOM_FOR_TWO_LINES = 8
 """The minimum number of lines of the list for showing search results on two lines each."""
 LOADING = "…"
 POINTER, MARKED, PINNED, ARCHIVED = "▌", "✓", "★", "▢"
+CLOSED, OPENED = "▸", "▾"
+INDENT = "  "
+"""Before the conversations of a job."""
 WHEN_WIDTH = 10
 ROOM_FOR_SOURCE, ROOM_FOR_PREVIEW = 36, 70
 """The minimum widths of a row, in columns: for showing the source, and for showing the first words beside the
@@ -82,12 +85,23 @@ class ConversationList(ScrollView, can_focus=False):
         self.marks: dict[str, Conversation] = {}
         """The marked conversations, keyed by their first session. They stay marked when the query or the
         filters change."""
+        self.opened: frozenset[str] = frozenset()
+        """The jobs whose conversations are shown. They stay open when the query or the filters change."""
         self._last_marked: tuple[str, int] | None = None
         """The first session and the row index of the conversation that was marked last."""
 
     @property
     def current(self) -> Conversation | None:
         return self.rows.get(self.cursor)
+
+    @property
+    def current_job(self) -> JobRow | None:
+        return self.rows.get_job(self.cursor)
+
+    @property
+    def previewed(self) -> Conversation | None:
+        """The conversation under the cursor or, on the row of a job, the job's newest one."""
+        return self.current if self.current_job is None else self.current_job.newest
 
     def show(self, rows: Rows, view: View, cursor: int) -> None:
         """Replace the rows of the list by `rows` and move the cursor to the index `cursor`. The words of the
@@ -121,6 +135,34 @@ class ConversationList(ScrollView, can_focus=False):
         self._ask_for_missing()
         self.post_message(self.Moved())
 
+    # ---------------------------------------------------------------- jobs
+
+    def toggle_job(self) -> bool:
+        """Open or close the job under the cursor. Return whether there is one."""
+        if (job := self.current_job) is not None:
+            self._set_opened(self.opened ^ {job.job_id})
+        return job is not None
+
+    def open_job(self) -> None:
+        if (job := self.current_job) is not None:
+            self._set_opened(self.opened | {job.job_id})
+
+    def close_job(self) -> None:
+        """Close the job under the cursor, or the job of the conversation under the cursor. Move to its row."""
+        index = self.rows.find_job_index(self.cursor)
+        if index is not None and (job := self.rows.get_job(index)) is not None:
+            self.cursor = index
+            self._set_opened(self.opened - {job.job_id})
+
+    def _set_opened(self, opened: frozenset[str]) -> None:
+        self.opened = opened
+        self.rows.open_jobs(opened)
+        self.redraw()
+        if (job := self.current_job) is not None:
+            shown = 1 + len(job.runs) if job.job_id in opened else 1
+            region = Region(0, self.cursor, 1, max(1, min(shown, self.size.height)))
+            self.scroll_to_region(region, animate=False, force=True)
+
     @property
     def lines_each(self) -> int:
         return 2 if self._is_search and self.size.height >= ROOM_FOR_TWO_LINES else 1
@@ -148,14 +190,13 @@ class ConversationList(ScrollView, can_focus=False):
         self.post_message(self.Marked())
 
     def toggle_mark(self) -> None:
-        """Mark or unmark the row under the cursor, and move to the next row."""
-        if (row := self.current) is None:
-            return
-        if row.root_id in self.marks:
-            self.unmark([row])
-        else:
-            self.mark([row])
-        self._last_marked = (row.root_id, self.cursor)
+        """Mark or unmark the row under the cursor, and move to the next row. The row of a job has no mark."""
+        if (row := self.current) is not None:
+            if row.root_id in self.marks:
+                self.unmark([row])
+            else:
+                self.mark([row])
+            self._last_marked = (row.root_id, self.cursor)
         self.move(1)
 
     def find_range(self) -> tuple[int, int]:
@@ -236,7 +277,15 @@ class ConversationList(ScrollView, can_focus=False):
             ),
         ]
         room = max(1, width - (4 if self.marks else 3))
-        if row is None:
+        if self.rows.is_run(index):
+            pointer.append(Segment(INDENT, base))
+            room = max(1, room - len(INDENT))
+        if (job := self.rows.get_job(index)) is not None:
+            heading = _render_job(
+                job, self.rows.is_open(job.job_id), room, self._get_styles(), self._source_width, clock.now()
+            )
+            drawn = list(Segment.apply_style(heading.render(self.app.console, end=""), base))
+        elif row is None:
             drawn = [Segment((LOADING if not second else "").ljust(room), base)]
         else:
             text = (
@@ -282,14 +331,8 @@ def _render_heading(
     source_width: int,
     now: float,
 ) -> Text:
-    """Render the first line of a row, padded to `width` columns. The signs for pinned and archived and the name
-    are on the left, and the source and the time are on the right."""
-    right = Text(no_wrap=True)
-    if width >= ROOM_FOR_SOURCE:
-        source = Text(make_printable(conversation.source), styles.source)
-        source.truncate(min(source_width, width // SHARE_OF_SOURCE), overflow="ellipsis", pad=True)
-        right.append_text(source).append(" ")
-    right.append(clock.format_relative(conversation.last_active, now).rjust(WHEN_WIDTH), styles.dim)
+    """Render the first line: marks and name on the left, source and time on the right, padded to `width`."""
+    right = _render_origin(conversation, width, styles, source_width, now)
     left = Text(no_wrap=True)
     if conversation.pinned:
         left.append(f"{PINNED} ", styles.mark)
@@ -308,6 +351,29 @@ def _render_heading(
     left.append_text(name)
     left.truncate(room, overflow="ellipsis", pad=True)
     return left.append(" ").append_text(right)
+
+
+def _render_job(
+    job: JobRow, is_open: bool, width: int, styles: Styles, source_width: int, now: float
+) -> Text:
+    """Render the row of a job: its name and the number of its conversations on the left, the time of the last
+    one on the right."""
+    right = _render_origin(job.newest, width, styles, source_width, now)
+    left = Text(f"{OPENED if is_open else CLOSED} {job.name}", styles.plain, no_wrap=True)
+    left.truncate(max(0, width - right.cell_len - 1), overflow="ellipsis", pad=True)
+    return left.append(" ").append_text(right)
+
+
+def _render_origin(
+    conversation: Conversation, width: int, styles: Styles, source_width: int, now: float
+) -> Text:
+    """Render the right side of a row: source and time."""
+    right = Text(no_wrap=True)
+    if width >= ROOM_FOR_SOURCE:
+        source = Text(make_printable(conversation.source), styles.source)
+        source.truncate(min(source_width, width // SHARE_OF_SOURCE), overflow="ellipsis", pad=True)
+        right.append_text(source).append(" ")
+    return right.append(clock.format_relative(conversation.last_active, now).rjust(WHEN_WIDTH), styles.dim)
 
 
 def format_tags(conversation: Conversation) -> str:

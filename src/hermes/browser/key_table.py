@@ -28,10 +28,10 @@ class Key(NamedTuple):
 KEYS = (
     Key("enter", "resume", "resume", "continue this conversation"),
     Key("ctrl+x,insert,ctrl+@", "mark", "mark", "mark it and go to the next; also Insert and ^Space"),
-    Key("ctrl+d", "delete", "delete", "move it to the trash, or all that are marked"),
+    Key("ctrl+d", "change('delete')", "delete", "move it to the trash, or all that are marked"),
     Key("ctrl+z", "undo", "undo", "undo the last change: delete, archive, pin, tag or rename"),
-    Key("ctrl+p", "pin", "pin", "pin it: it stays on top and is never pruned; again to unpin"),
-    Key("ctrl+t", "archive", "archive", "archive it; again to unarchive"),
+    Key("ctrl+p", "change('pin')", "pin", "pin it: it stays on top and is never pruned; again to unpin"),
+    Key("ctrl+t", "change('archive')", "archive", "archive it; again to unarchive"),
     Key("ctrl+g", "tag", "tag", "change its tags, with commas between them"),
     Key("ctrl+e", "export", "export", "export it to a file: .jsonl, .md or .html"),
     Key("ctrl+a", "mark_all", "mark all", "mark all that are found or listed; again to unmark them"),
@@ -50,6 +50,7 @@ KEYS = (
 MOVING = (
     ("↑ ↓ PgUp PgDn", "move in the list while you type"),
     ("Home End", "to the first and the last conversation"),
+    ("⏎ → ←", "open and close a job; the arrows do so while nothing is typed"),
     ("^↑ ^↓", "scroll the transcript while you type"),
     ("^C", "leave at once"),
 )

@@ -39,8 +39,8 @@ class SearchInput(Input, inherit_bindings=False):
         Binding("ctrl+up", "app.scroll_preview(-1)", show=False),
         Binding("ctrl+down", "app.scroll_preview(1)", show=False),
         Binding("tab", "app.switch", show=False),
-        Binding("left", "cursor_left", show=False),
-        Binding("right", "cursor_right", show=False),
+        Binding("left", "move_left", show=False),
+        Binding("right", "move_right", show=False),
         Binding("ctrl+left", "cursor_left_word", show=False),
         Binding("ctrl+right", "cursor_right_word", show=False),
         Binding("backspace", "delete_left", show=False),
@@ -59,6 +59,20 @@ class SearchInput(Input, inherit_bindings=False):
             id="search",
         )
 
+    async def action_move_left(self) -> None:
+        """Move in the query. If it is empty, close the job in the list."""
+        if self.value:
+            self.action_cursor_left()
+        else:
+            await self.run_action("app.open_job(False)")
+
+    async def action_move_right(self) -> None:
+        """Move in the query. If it is empty, open the job in the list."""
+        if self.value:
+            self.action_cursor_right()
+        else:
+            await self.run_action("app.open_job(True)")
+
     async def on_key(self, event: events.Key) -> None:
         if event.character == "?" and not self.value:
             event.prevent_default()
@@ -72,7 +86,9 @@ EDITING_KEYS = frozenset(
     if isinstance(binding, Binding) and not binding.action.startswith("app.")
     for key in binding.key.split(",")
 )
-"""Keys that edit the query and do not depend on the list."""
+"""Keys that edit the query and do not depend on the list, unless they are in `JOB_KEYS`."""
+JOB_KEYS = frozenset(("left", "right"))
+"""Keys that open and close jobs in the list while the query is empty."""
 
 
 class Question(Horizontal):

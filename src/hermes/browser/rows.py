@@ -1,17 +1,22 @@
 """The loaded rows of the conversation list.
 
 Invariant: however long a list is, at most `KEPT` of its rows are in memory. Dropped rows are requested again
-when they become visible. The rows of a search all stay in memory, because the store cannot return search
-results page by page.
+when they become visible. There are two exceptions: the rows of a search all stay in memory, because the store
+cannot return search results page by page, and so do the conversations of scheduled jobs, because they are
+counted by job. `hermes cron` keeps a limited number of them.
+
+The conversations of jobs come after all others. Each job has a row of its own, which can be opened.
 """
 
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from hermes.browser.glyphs import drop_lone_joiners
+from hermes.store.sessions.listing import describe_job
 from hermes.text import make_printable
 
 PAGE = 50
@@ -80,6 +85,29 @@ def name_several(conversations: Sequence[Conversation]) -> str:
     return f"{len(conversations):,} conversations"
 
 
+class JobRow(NamedTuple):
+    """The row of a scheduled job. It is not a conversation: no action changes it."""
+
+    job_id: str
+    runs: tuple[Conversation, ...]
+    """The conversations that the job began, in the order of the list."""
+
+    @property
+    def newest(self) -> Conversation:
+        return max(self.runs, key=lambda run: to_timestamp(run.last_active))
+
+    @property
+    def name(self) -> str:
+        return describe_job(self.job_id, len(self.runs))
+
+
+AnyRow = Conversation | JobRow
+
+
+def to_timestamp(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
 class Rows:
     def __init__(
         self,
@@ -89,8 +117,14 @@ class Rows:
         are_more: bool = False,
         of_search: bool = False,
         parts: tuple[str, ...] = (),
+        jobs: Iterable[JobRow] = (),
     ) -> None:
-        self.total = total
+        """`total` is the number of rows in the store, without the conversations of `jobs`."""
+        self._paged = total
+        """The number of rows that are loaded page by page. The rows of jobs follow them."""
+        self._jobs, self._open = list(jobs), frozenset[str]()
+        self._tail = self._list_tail()
+        """The rows of jobs, and of the conversations of open jobs."""
         self.hidden = dict(hidden or {})
         self.are_more = are_more
         """Whether the search found more conversations than these rows, which are the best ones."""
@@ -101,16 +135,63 @@ class Rows:
         self._before = 0
         """The number of rows inserted before the rows of the store: 1 after `put_first`, otherwise 0."""
 
+    @property
+    def total(self) -> int:
+        return self._paged + len(self._tail)
+
+    @property
+    def paged(self) -> int:
+        """The number of rows before the first job."""
+        return self._paged
+
     def __len__(self) -> int:
         """Return the number of loaded rows."""
-        return len(self._at)
+        return len(self._at) + len(self._tail)
 
     def get(self, index: int) -> Conversation | None:
-        return self._at.get(index)
+        """Return the conversation at an index; None if it is not loaded, or if the row is that of a job."""
+        row = self._get_tail(index)
+        return row if isinstance(row, Conversation) else self._at.get(index)
+
+    def get_job(self, index: int) -> JobRow | None:
+        row = self._get_tail(index)
+        return row if isinstance(row, JobRow) else None
+
+    def find_job_index(self, index: int) -> int | None:
+        """Return the index of the job whose row, or whose conversation, is at `index`."""
+        while index >= self._paged and self.get_job(index) is None:
+            index -= 1
+        return None if index < self._paged else index
+
+    def is_run(self, index: int) -> bool:
+        """Return whether the row is a conversation below its job."""
+        return isinstance(self._get_tail(index), Conversation)
+
+    def is_open(self, job_id: str) -> bool:
+        return job_id in self._open
+
+    def open_jobs(self, job_ids: Collection[str]) -> None:
+        """Show the conversations of these jobs, and only of these."""
+        self._open = frozenset(job_ids)
+        self._tail = self._list_tail()
+
+    def _get_tail(self, index: int) -> AnyRow | None:
+        return self._tail[index - self._paged] if self._paged <= index < self.total else None
+
+    def _list_tail(self) -> list[AnyRow]:
+        tail: list[AnyRow] = []
+        for job in self._jobs:
+            tail += (job, *job.runs) if job.job_id in self._open else (job,)
+        return tail
 
     def __iter__(self) -> Iterator[Conversation]:
-        """Iterate over the loaded rows in order."""
-        return iter([self._at[index] for index in sorted(self._at)])
+        """Iterate over the loaded conversations in order, including those of closed jobs."""
+        return iter(
+            [
+                *(self._at[index] for index in sorted(self._at)),
+                *(run for job in self._jobs for run in job.runs),
+            ]
+        )
 
     def to_offset(self, index: int) -> int:
         """Return the position in the store's list of the row that has this `index` in the browser's list. The
@@ -118,14 +199,15 @@ class Rows:
         return max(0, index - self._before)
 
     def count_rest(self, offset: int) -> int:
-        """Return how many rows the store's list is expected to have from the position `offset` to its end."""
-        return self.total - self._before - offset
+        """Return the expected number of rows in the store from `offset` to the end."""
+        return self._paged - self._before - offset
 
     def put(self, offset: int, rows: Iterable[Conversation]) -> None:
         """Add a page of rows that was read from the store. `offset` is the position of its first row in the
         store's list. If too many rows are in memory, drop those that are farthest from this page."""
         for index, row in enumerate(rows, offset + self._before):
-            self._at[index] = row
+            if index < self._paged:
+                self._at[index] = row
         if len(self._at) > KEPT and not self.of_search:
             middle = offset + self._before + PAGE // 2
             # Keep the inserted first row, because the store cannot return it again.
@@ -135,11 +217,23 @@ class Rows:
     def find_missing(self, first: int, last: int) -> list[int]:
         """Return the offsets of the pages that contain missing rows between the indexes `first` and `last`,
         both included."""
-        indices = range(max(0, first), min(last, self.total - 1) + 1)
+        indices = range(max(0, first), min(last, self._paged - 1) + 1)
         return sorted({(index - self._before) // PAGE * PAGE for index in indices if index not in self._at})
 
     def find_index(self, root_id: str) -> int | None:
-        return next((index for index, row in self._at.items() if row.root_id == root_id), None)
+        """Return the index of a visible conversation."""
+        tail = enumerate(self._tail, self._paged)
+        visible = chain(self._at.items(), tail)
+        return next(
+            (at for at, row in visible if isinstance(row, Conversation) and row.root_id == root_id), None
+        )
+
+    def find_row(self, row: AnyRow) -> int | None:
+        """Return the index of the row of this conversation or this job."""
+        if isinstance(row, Conversation):
+            return self.find_index(row.root_id)
+        jobs = enumerate(self._tail, self._paged)
+        return next((at for at, job in jobs if isinstance(job, JobRow) and job.job_id == row.job_id), None)
 
     def change(self, changes: Mapping[str, Mapping[str, Any]]) -> None:
         """Change fields of some rows. `changes` maps the id of the first session of each conversation to the
@@ -147,16 +241,26 @@ class Rows:
         for index, row in self._at.items():
             if row.root_id in changes:
                 self._at[index] = row._replace(**changes[row.root_id])
+        self._change_runs(lambda run: run._replace(**changes.get(run.root_id, {})))
+
+    def _change_runs(self, change: Callable[[Conversation], Conversation | None]) -> None:
+        """Replace each conversation of a job by the result of `change`, or remove it if the result is None. A
+        job without conversations has no row."""
+        jobs = [job._replace(runs=tuple(filter(None, map(change, job.runs)))) for job in self._jobs]
+        self._jobs = [job for job in jobs if job.runs]
+        self._tail = self._list_tail()
 
     def remove(self, root_ids: Collection[str]) -> None:
         """Remove the rows of the conversations whose first sessions have the ids `root_ids`. The rows below
         them move up. For a row that is not loaded, only the total is reduced."""
         gone = sorted(index for index, row in self._at.items() if row.root_id in root_ids)
-        not_loaded = min(len(root_ids) - len(gone), self.total - len(self._at))
+        of_jobs = sum(run.root_id in root_ids for job in self._jobs for run in job.runs)
+        not_loaded = min(len(root_ids) - len(gone) - of_jobs, self._paged - len(self._at))
         kept = {index: row for index, row in self._at.items() if row.root_id not in root_ids}
         self._at = {index - bisect(gone, index): row for index, row in kept.items()}
-        self.total -= len(gone) + not_loaded
-        self._at = {index: row for index, row in self._at.items() if index < self.total}
+        self._paged -= len(gone) + max(0, not_loaded)
+        self._at = {index: row for index, row in self._at.items() if index < self._paged}
+        self._change_runs(lambda run: None if run.root_id in root_ids else run)
         if gone and gone[0] < self._before:
             self._before = 0
 
@@ -165,4 +269,4 @@ class Rows:
         further down."""
         self._at = {0: row, **{at + 1: other for at, other in self._at.items()}}
         self._before = 1
-        self.total += 1
+        self._paged += 1

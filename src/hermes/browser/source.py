@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes.browser.rows import PAGE, Conversation, Rows
+from hermes.browser.rows import PAGE, Conversation, JobRow, Rows, to_timestamp
 from hermes.recall.snippets.snippets import CLOSE, OPEN
 from hermes.recall.tool.message_excerpt import Bounds, MessageExcerpt
 from hermes.recall.tool.passages import BEGINNING, END, Segment, Window
+from hermes.store.sessions.listing import group_by_job
 
 if TYPE_CHECKING:
     from hermes.browser.view_state import View
@@ -43,11 +44,37 @@ def load_rows(db: SessionDB, view: View, index: int = 0) -> Rows:
     if view.is_search:
         best = search_rows(db, view)
         return best if index < MOST_FOUND else search_rows(db, view, MOST_COUNTED, best)
+    jobs, hidden, limit = _load_jobs(db, view) if view.groups_jobs else ([], {}, view.limit)
     offset = index // PAGE * PAGE
     page = db.list_conversations(limit=_get_limit(view, offset), offset=offset, **view.list_arguments())
-    rows = Rows(page.total if view.limit is None else min(view.limit, page.total), page.hidden)
+    hidden = {reason: page.hidden.get(reason, 0) + hidden.get(reason, 0) for reason in page.hidden | hidden}
+    rows = Rows(page.total if limit is None else min(limit, page.total), hidden, jobs=jobs)
     rows.put(offset, map(Conversation.from_row, page.rows))
     return rows
+
+
+def _load_jobs(db: SessionDB, view: View) -> tuple[list[JobRow], dict[str, int], int | None]:
+    """Return the scheduled jobs with their conversations, the number of hidden ones by reason, and the limit
+    for all other conversations.
+
+    The limit of a view is that of the whole list. With a limit, only the conversations of jobs that are among
+    the first ones of the list are returned.
+    """
+    arguments = {**view.list_arguments(), "job_runs": True if view.limit is None else None}
+    found, offset, hidden = list[dict[str, Any]](), 0, dict[str, int]()
+    while view.limit is None or offset < view.limit:
+        size = SLICE if view.limit is None else min(SLICE, view.limit - offset)
+        page = db.list_conversations(limit=size, offset=offset, **arguments)
+        found += page.rows
+        offset, hidden = offset + size, page.hidden
+        if offset >= page.total:
+            break
+    jobs = group_by_job(found)[1]
+    rows = [JobRow(job_id, tuple(map(Conversation.from_row, runs))) for job_id, runs in jobs.items()]
+    if view.limit is None:
+        return rows, hidden, None
+    hidden = db.list_conversations(limit=1, **{**arguments, "job_runs": True}).hidden
+    return rows, hidden, view.limit - sum(len(job.runs) for job in rows)
 
 
 def load_page(db: SessionDB, view: View, offset: int) -> list[Conversation]:
@@ -60,12 +87,14 @@ def load_range(db: SessionDB, view: View, rows: Rows, first: int, last: int) -> 
     are missing in `rows` are read from the store."""
     if rows.of_search or not rows.find_missing(first, last):
         return [row for index in range(first, last + 1) if (row := rows.get(index)) is not None]
-    found = {row.root_id: row for index in (first, last) if (row := rows.get(index)) is not None}
-    for offset in range(rows.to_offset(first), rows.to_offset(last) + 1, SLICE):
-        limit = min(SLICE, rows.to_offset(last) + 1 - offset)
+    end = min(last, rows.paged - 1)
+    found = {row.root_id: row for index in (first, end) if (row := rows.get(index)) is not None}
+    for offset in range(rows.to_offset(first), rows.to_offset(end) + 1, SLICE):
+        limit = min(SLICE, rows.to_offset(end) + 1 - offset)
         page = db.list_conversations(limit=limit, offset=offset, **view.list_arguments())
         found.update({row["root_id"] or row["id"]: Conversation.from_row(row) for row in page.rows})
-    return list(found.values())
+    runs = (rows.get(index) for index in range(end + 1, last + 1))
+    return [*found.values(), *filter(None, runs)]
 
 
 def search_rows(db: SessionDB, view: View, most_found: int | None = None, before: Rows | None = None) -> Rows:
@@ -162,14 +191,10 @@ def _get_limit(view: View, offset: int) -> int:
     return PAGE if view.limit is None else max(0, min(PAGE, view.limit - offset))
 
 
-def _to_timestamp(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
 _KEYS: dict[str, Callable[[Conversation], Any]] = {
     "relevance": lambda row: 0,
-    "activity": lambda row: -_to_timestamp(row.last_active),
-    "started": lambda row: -_to_timestamp(row.started_at),
+    "activity": lambda row: -to_timestamp(row.last_active),
+    "started": lambda row: -to_timestamp(row.started_at),
     "title": lambda row: (not row.title, (row.title or "").lower()),
 }
 

@@ -45,15 +45,23 @@ class View(NamedTuple):
         hidden = HIDDEN_KINDS if self.sources is None else ("child",)
         return tuple(kind for kind in KINDS if kind not in hidden)
 
+    @property
+    def groups_jobs(self) -> bool:
+        """Whether conversations of scheduled jobs are shown, grouped by job. Search results are not grouped."""
+        is_source = self.sources is None or "cron" in self.sources
+        return is_source and "job" in self.visible_kinds and not self.is_search
+
     def list_arguments(self) -> dict[str, Any]:
-        """Return the view as arguments of `list_conversations`. If the archive is shown, both explicit kinds
-        and `include_hidden` are passed, because that method needs both."""
+        """Return the view as arguments of `list_conversations`, without the conversations of scheduled jobs.
+        If the archive is shown, both explicit kinds and `include_hidden` are passed, because that method needs
+        both."""
         kinds = self.visible_kinds if self.archived else self.kinds
         return {
             "sources": self.sources,
             "kinds": kinds,
             "include_hidden": self.archived,
             "workspace": self.workspace,
+            "job_runs": False if self.groups_jobs else None,
             "order": self.order,
             "pinned_first": True,
         }

@@ -35,6 +35,7 @@ class CurationVerbs(Handle):
         tag: str | None = None,
         pinned_only: bool = False,
         archived: bool | None = None,
+        job_runs: bool | None = None,
         include_hidden: bool = False,
         order: str = "activity",
         pinned_first: bool = False,
@@ -46,12 +47,22 @@ class CurationVerbs(Handle):
 
         By default, jobs, subagents, tool sessions and archived conversations are hidden. `include_hidden`
         includes them. With `archived`, only archived conversations are returned (True), or only others
-        (False). `since` and `until` refer to the last activity. `order` is `activity`, `started` or `title`.
-        With `pinned_first`, pinned conversations come before all others.
+        (False). With `job_runs`, only conversations that scheduled jobs began (True), or only others (False).
+        `since` and `until` refer to the last activity. `order` is `activity`, `started` or `title`. With
+        `pinned_first`, pinned conversations come before all others.
         """
         return Listing(self._read_access()).list_conversations(
             ConversationFilter(
-                sources, exclude_sources, kinds, workspace, since, until, tag, pinned_only, archived
+                sources,
+                exclude_sources,
+                kinds,
+                workspace,
+                since,
+                until,
+                tag,
+                pinned_only,
+                archived,
+                job_runs,
             ),
             limit=limit,
             offset=offset,

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,13 @@ from hermes.cli.io.prompts import CANCELLED
 from hermes.cli.io.text_columns import Column, fit_text
 from hermes.cli.store_access import open_store
 from hermes.config.extras import format_install
+from hermes.store.sessions.listing import describe_job, group_by_job
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
+
+Row = dict[str, Any]
 
 NUMBERED = 20
 """Default length of the numbered list."""
@@ -121,9 +125,11 @@ def choose_by_number(
             raise Refused(f"No sessions found; {hidden} hidden, --all shows them.")
         is_filtered = sources is not None or workspace is not None
         raise Refused("No sessions found." if is_filtered else "No sessions yet. Start one with: hermes chat")
-    print_lines(_format_numbered(page.rows))
+    others, jobs = group_by_job(page.rows)
+    rows = [*others, *chain.from_iterable(jobs.values())]
+    print_lines(_format_numbered(others, jobs))
     while True:
-        print_lines([f"Number (1-{len(page.rows)}, nothing to cancel):"])
+        print_lines([f"Number (1-{len(rows)}, nothing to cancel):"])
         if sys.stdin.isatty():
             from hermes.cli.io.keyboard import discard_typeahead
 
@@ -131,17 +137,27 @@ def choose_by_number(
         answer = sys.stdin.readline().strip()
         if not answer:
             return None
-        if answer.isdecimal() and 1 <= int(answer[:9]) <= len(page.rows):
-            return str(page.rows[int(answer) - 1]["id"])
-        print_error(f"not a number from 1 to {len(page.rows)}: {answer[:40]}")
+        if answer.isdecimal() and 1 <= int(answer[:9]) <= len(rows):
+            return str(rows[int(answer) - 1]["id"])
+        print_error(f"not a number from 1 to {len(rows)}: {answer[:40]}")
 
 
-def _format_numbered(rows: list[dict[str, Any]]) -> Iterator[str]:
-    now, digits = clock.now(), len(str(len(rows)))
+def _format_numbered(others: list[Row], jobs: dict[str, list[Row]]) -> Iterator[str]:
+    """Format the conversations of people first, then the runs of each scheduled job under its name."""
+    digits, first = len(str(len(others) + sum(map(len, jobs.values())))), len(others) + 1
+    yield from _format_rows(others, 1, digits)
+    for job_id, runs in jobs.items():
+        yield describe_job(job_id, len(runs))
+        yield from _format_rows(runs, first, digits)
+        first += len(runs)
+
+
+def _format_rows(rows: list[Row], first: int, digits: int) -> Iterator[str]:
+    now = clock.now()
     width = get_terminal_width()
     spare = 0 if width is None else width - digits - NAME_WIDTH - WHEN_WIDTH - SOURCE_WIDTH - 32
     name = Column("", max(20, NAME_WIDTH + spare), max(19, NAME_WIDTH + spare - 1))
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(rows, first):
         label = make_printable(row["title"] or row["preview"] or "—")
         when = Column("", WHEN_WIDTH)
         source = Column("", SOURCE_WIDTH, SOURCE_WIDTH - 1)

@@ -31,8 +31,7 @@ from hermes.cli.filters import (
 from hermes.cli.io.output import fold_line, get_terminal_width, print_json, print_lines
 from hermes.cli.io.text_columns import Column, format_table, measure_table, widen_columns
 from hermes.cli.store_access import open_store
-from hermes.session_kinds import find_job_id
-from hermes.text import format_count
+from hermes.store.sessions.listing import describe_job, find_job, group_by_job
 
 if TYPE_CHECKING:
     from hermes.store.sessions.listing import ConversationPage
@@ -109,30 +108,20 @@ def make_json_row(row: dict[str, Any]) -> dict[str, Any]:
         **row,
         "pinned": row["pinned_at"] is not None,
         "archived": bool(row["archived"]),
-        "job": _find_job(row),
+        "job": find_job(row),
     }
     return {field: fields.get(field) for field in JSON_FIELDS}
 
 
-def _find_job(row: dict[str, Any]) -> str | None:
-    """Return the id of the scheduled job to which a conversation belongs. Return None if it belongs to no job.
-    `row` is the row of the conversation."""
-    return find_job_id(row["root_id"] or row["id"]) if row["source"] == "cron" else None
-
-
 def _format_groups(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines of the list: the conversations of people first, then the runs of each scheduled job under
-    the name of the job."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(_find_job(row) or "", []).append(row)
-    others = groups.pop("", [])
+    """Format the conversations of people first, then the runs of each scheduled job under its name."""
+    others, jobs = group_by_job(rows)
     if others:
         yield from _format_rows(others)
-    for place, (job_id, runs) in enumerate(groups.items()):
+    for place, (job_id, runs) in enumerate(jobs.items()):
         if place or others:
             yield ""
-        yield f"Job {job_id}: {format_count(len(runs), 'conversation')}"
+        yield describe_job(job_id, len(runs))
         yield from _format_rows(runs)
 
 

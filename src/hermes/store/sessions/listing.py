@@ -8,12 +8,13 @@ conversations by reason with one query.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import Any, LiteralString, NamedTuple
 
 from hermes import errors
+from hermes.session_kinds import find_job_id
 from hermes.store.arguments import check_integer, check_names, check_time, join_names, row_limit
 from hermes.store.columns import list_session_names
 from hermes.store.engine import Access, Reader, Row
@@ -21,6 +22,7 @@ from hermes.store.sessions.lineage import find_tip
 from hermes.store.sessions.sessions import SELECT_ROW, check_source
 from hermes.store.statements import join_columns
 from hermes.store.workspace import IN_WORKSPACE, parse_workspace
+from hermes.text import format_count
 
 COLUMNS = list_session_names(lambda column: column.in_lists)
 NEVER_NULL: dict[str, LiteralString] = {
@@ -67,12 +69,22 @@ WITH_SUBAGENTS = "WHERE root_id = id AND trashed_at IS NULL"
 KIND_FILTERS = """AND coalesce(replace(?, '\x1f' || source || '\x1f', '') <> ?, TRUE)
     AND coalesce(replace(?, '\x1f' || source || '\x1f', '') = ?, TRUE)
     AND coalesce(replace(?, '\x1f' || kind || '\x1f', '') <> ?, TRUE) AND (? IS NULL OR archived = ?)"""
+# 1 if a scheduled job began the conversation, otherwise 0. `find_job` is the same test.
+IS_JOB_RUN = """CASE WHEN source = 'cron' AND length(id) BETWEEN 22 AND 61 THEN
+    CASE WHEN substr(id, 1, 5) = 'cron_' AND substr(id, 6, 1) <> '-'
+        AND ltrim(substr(id, 6, length(id) - 21), 'abcdefghijklmnopqrstuvwxyz0123456789-') = ''
+        AND substr(id, length(id) - 15, 1) = '_' AND ltrim(substr(id, length(id) - 14, 8), '0123456789') = ''
+        AND substr(id, length(id) - 6, 1) = '_' AND ltrim(substr(id, length(id) - 5, 6), '0123456789') = ''
+    THEN 1 ELSE 0 END ELSE 0 END"""
 OTHER_FILTERS = " ".join(
     (
         IN_WORKSPACE,
         """AND (? IS NULL OR conversation_active >= ?) AND (? IS NULL OR conversation_active < ?)
     AND (? IS NULL OR id IN (SELECT m.root_id FROM tags t JOIN sessions m ON m.id = t.session_id WHERE t.tag = ?))
-    AND (? IS NULL OR pinned_at IS NOT NULL)""",
+    AND (? IS NULL OR pinned_at IS NOT NULL)
+    AND (? IS NULL OR""",
+        IS_JOB_RUN,
+        "= ?)",
     )
 )
 SHOWN = "AND replace(?, '\x1f' || kind || '\x1f', '') = ? AND (? IS NULL OR archived = 0)"
@@ -142,6 +154,8 @@ class ConversationFilter(NamedTuple):
     tag: str | None = None
     pinned_only: bool = False
     archived: bool | None = None
+    job_runs: bool | None = None
+    """With True, only conversations that scheduled jobs began. With False, only others."""
 
 
 class ConversationPage(NamedTuple):
@@ -151,6 +165,28 @@ class ConversationPage(NamedTuple):
     hidden: dict[str, int]
     """The number of matching hidden conversations by reason: `child`, `tool`, `archived`, or the source of a
     job."""
+
+
+def find_job(row: Mapping[str, Any]) -> str | None:
+    """Return the scheduled job that began the conversation of this row; None if no job began it."""
+    return find_job_id(row["root_id"] or row["id"]) if row["source"] == "cron" else None
+
+
+def group_by_job(
+    rows: Iterable[dict[str, Any]],
+) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
+    """Return the conversations that no scheduled job began, and those of each job by its id. Every list for
+    people shows them in this order."""
+    others, jobs = list[dict[str, Any]](), dict[str, list[dict[str, Any]]]()
+    for row in rows:
+        job_id = find_job(row)
+        (others if job_id is None else jobs.setdefault(job_id, [])).append(row)
+    return others, jobs
+
+
+def describe_job(job_id: str, conversations: int) -> str:
+    """Return the heading of a job's conversations in a list."""
+    return f"Job {job_id}: {format_count(conversations, 'conversation')}"
 
 
 class Listing:
@@ -305,7 +341,9 @@ def _bind_other_filters(filters: ConversationFilter) -> tuple[object, ...]:
         tag,
     )
     workspace = parse_workspace(filters.workspace).bind()
-    return (*workspace, *(value for value in each for _ in range(2)), 1 if filters.pinned_only else None)
+    pinned = 1 if filters.pinned_only else None
+    job_runs = None if filters.job_runs is None else int(bool(filters.job_runs))
+    return (*workspace, *(value for value in each for _ in range(2)), pinned, job_runs, job_runs)
 
 
 def _check_sources(parameter: str, values: Sequence[str]) -> list[str]:
