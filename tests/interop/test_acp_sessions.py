@@ -335,3 +335,11 @@ async def test_a_session_is_open_once(workspace: Path) -> None:
             child = db.begin_continuation(session_id, "a summary")
         with pytest.raises(RequestError, match=f"already open here, as session {session_id}"):
             await editor.connection.load_session(cwd=str(workspace), session_id=child, mcp_servers=[])
+
+
+async def test_sessions_that_editors_do_not_list_cannot_be_deleted(db: SessionDB, workspace: Path) -> None:
+    db.create_session("from-telegram", "telegram")
+    async with open_editor(workspace) as editor:
+        with pytest.raises(RequestError, match="Session not found"):
+            await editor.call("session/delete", sessionId="from-telegram")
+    assert db.get_session("from-telegram") is not None

@@ -43,6 +43,8 @@ def test_a_job_is_a_private_file_that_a_person_can_read(add_job: AddJob, files: 
         ({"missed": "sometimes"}, "missed runs"),
         ({"unknown_key": 1}, "unknown field"),
         ({"version": 99}, "version 99"),
+        ({"schedule": "every 2d", "since": 1e12}, "out of range"),
+        ({"schedule": "0001-01-01T00:00:00", "timezone": "Europe/Berlin"}, ""),
         (b" " * 2_000_000, "too large"),
     ],
 )

@@ -192,3 +192,24 @@ def test_the_answer_of_a_run_ends_where_the_next_run_begins(db: SessionDB) -> No
     found = db.job_runs.find(run)
     assert isinstance(found, JobRun)
     assert read_answer(db, found) == "answer one"
+
+
+@pytest.mark.parametrize("verb", ["claim", "skip"])
+def test_a_manual_run_in_the_second_of_a_due_time_counts_for_it(db: SessionDB, verb: str) -> None:
+    manual = db.job_runs.claim("job", 100, "manual")
+    assert manual is not None
+    db.job_runs.finish(manual, "done")
+    taken = db.job_runs.claim("job", 100) if verb == "claim" else db.job_runs.skip("job", 100, "late")
+    assert not taken
+    assert db.job_runs.find_last_due() == {"job": 100}
+
+
+def test_a_manual_run_leaves_the_retries_of_other_jobs(
+    db: SessionDB, add_job: AddJob, hermes: Hermes
+) -> None:
+    killed = add_job("say hello", name="killed", retries=1)
+    add_job("say hello", name="other")
+    die_during_a_run(db, killed.id, 100)
+    assert hermes("cron", "run", "other", HERMES_MODEL="offline").returncode == 0
+    (run,) = db.job_runs.list_runs(killed.id)
+    assert (run.state, run.retry_at is not None) == ("killed", True)

@@ -103,6 +103,19 @@ def test_only_the_last_runs_are_kept_and_pinned_sessions_stay(db: SessionDB, add
     assert db.get_session(str(runs[1].session_id)) is None
 
 
+def test_a_compressed_conversation_of_the_job_is_kept_with_its_last_run(
+    db: SessionDB, add_job: AddJob
+) -> None:
+    job = add_job("say noted", session="job", keep=1)
+    first = str(run_now(db, job).session_id)
+    child = db.begin_continuation(first, "a summary", [])
+    second = run_now(db, job)
+    assert second.session_id == child
+    assert [run.session_id for run in db.job_runs.list_runs(job.id)] == [child]
+    assert db.get_session(first) is not None
+    assert db.get_session(child) is not None
+
+
 def test_the_last_due_time_is_remembered_although_its_run_is_not_kept(db: SessionDB, add_job: AddJob) -> None:
     job = add_job("say hello", due=10, keep=1)
     tick(db)

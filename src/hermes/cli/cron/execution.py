@@ -66,12 +66,14 @@ def run_job(arguments: argparse.Namespace) -> int:
 
 
 async def _run_now(db: SessionDB, job: Job) -> Outcome:
+    from hermes.jobs.cron.job_files import JobFiles
     from hermes.jobs.cron.ticker import recover_runs
 
     ticker, stop = _make_ticker(db), asyncio.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signal_number, stop.set)
-    await recover_runs(db, {job.id: job})
+    jobs = await asyncio.to_thread(lambda: JobFiles().read_all().jobs)
+    await recover_runs(db, {**jobs, job.id: job})
     run = await asyncio.to_thread(db.job_runs.claim, job.id, int(clock.now()), "manual")
     if run is None:
         raise Refused(f"the job {job.id} is running already; see `hermes cron runs {job.id}`")

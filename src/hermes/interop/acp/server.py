@@ -71,7 +71,7 @@ from hermes.conversation.model_choice import ModelSelector
 from hermes.conversation.surface import Surface
 from hermes.interop.acp.prompt_content import PromptRefused
 from hermes.interop.acp.session import EditorSession, SessionBusy, UnknownOption, make_session_id
-from hermes.interop.acp.session_list import ACP, find_directory, list_sessions
+from hermes.interop.acp.session_list import ACP, SOURCES, find_directory, list_sessions
 from hermes.interop.acp.updates import Update
 from hermes.logs import get_logger
 from hermes.store.chats.leases import Lease
@@ -278,6 +278,9 @@ class AcpServer:
         session = self._sessions.get(request.session_id)
         session_id = request.session_id if session is None else session.conversation.session_id
         if session is None:
+            row = await asyncio.to_thread(self._store.get_session, session_id)
+            if row is not None and row["source"] not in SOURCES:
+                raise errors.make_error(errors.UnknownSession, f"Session not found: {session_id:.80}")
             holder = await asyncio.to_thread(self._store.leases.find_holder, session_id)
             if holder is not None and holder.holder != (*identify_process(), SURFACE):
                 raise errors.LeaseHeld(f"session {session_id} is in use", holder)

@@ -28,7 +28,7 @@ import msgspec
 
 from hermes import clock, home
 from hermes.append_files import lock_descriptor
-from hermes.atomic_files import replace_file, sync_folder, write_new_file
+from hermes.atomic_files import lock_private_folder, replace_file, sync_folder, write_new_file
 from hermes.errors import HermesError
 from hermes.jobs.batch.prompt_file import Prompt
 from hermes.store.sessions.sessions import new_session_id
@@ -147,21 +147,24 @@ def create_run(folder: Path, prompts: Iterable[Prompt], *, file: Path, model: st
     the process dies before that, the folder contains no run."""
     state = folder / FOLDER
     home.make_private_folder(state)
-    digest, total = hashlib.sha256(), 0
-    with write_new_file(state / PROMPTS, replace=True) as stream:
-        for prompt in prompts:
-            line = _encoder.encode(prompt) + b"\n"
-            digest.update(line)
-            stream.write(line)
-            total += 1
-    with suppress(FileNotFoundError):
-        (state / JOURNAL).unlink()
-    os.close(home.create_private_file(state / JOURNAL))
-    info = RunInfo(
-        new_session_id(), clock.now(), model, str(file.absolute()), str(store), total, digest.hexdigest()
-    )
-    replace_file(state / RUN, _encoder.encode(info) + b"\n")
-    sync_folder(folder)
+    with lock_private_folder(state):
+        if find_run(folder) is not None:
+            raise RunRefused(f"another process has just started a batch in {folder}")
+        digest, total = hashlib.sha256(), 0
+        with write_new_file(state / PROMPTS, replace=True) as stream:
+            for prompt in prompts:
+                line = _encoder.encode(prompt) + b"\n"
+                digest.update(line)
+                stream.write(line)
+                total += 1
+        with suppress(FileNotFoundError):
+            (state / JOURNAL).unlink()
+        os.close(home.create_private_file(state / JOURNAL))
+        info = RunInfo(
+            new_session_id(), clock.now(), model, str(file.absolute()), str(store), total, digest.hexdigest()
+        )
+        replace_file(state / RUN, _encoder.encode(info) + b"\n")
+        sync_folder(folder)
     return info
 
 

@@ -21,6 +21,8 @@ NEW, OWN = "new", "job"
 session."""
 NOWHERE, FILE = "none", "file"
 MOST_RETRIES, MOST_KEPT = 20, 10_000
+LATEST = 253_402_300_799.0
+"""The last second of the year 9999, the end of the calendar."""
 LONGEST_NAME, LONGEST_PROMPT = 80, 100_000
 LEAST_TIMEOUT_S, LONGEST_TIMEOUT_S = 5, 7 * clock.DAY
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 60.0, float(clock.HOUR)
@@ -110,6 +112,7 @@ def check_job(job: Job) -> Job:
     """Return the job unchanged if all its values are valid. Otherwise raise `BadJob` or `BadSchedule`."""
     limits: list[tuple[bool, str]] = [
         (bool(job.prompt.strip()), "the prompt is empty"),
+        (0 <= job.since <= LATEST and 0 <= job.created_at <= LATEST, "a time is out of range"),
         (job.version == VERSION, f"its version {job.version} is not known to this program"),
         (ID.fullmatch(job.id) is not None, f"{job.id[:60]!r} is not an id: small letters, digits and `-`"),
         (

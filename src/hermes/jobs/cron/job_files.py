@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hermes import errors, home
+from hermes import clock, errors, home
 from hermes.atomic_files import lock_private_folder, replace_file
 from hermes.jobs.cron.job import BadJob, Job, check_job, decode_job, encode_job
 
@@ -161,9 +161,10 @@ def _read_file(path: Path) -> Job | BrokenFile:
         job = decode_job(data)
         if job.id != path.stem:
             raise BadJob(f"its id {job.id!r} is not its file name")
+        job.read_schedule().next_after(clock.now())  # a time out of range shows here, not in the ticker
     except OSError as problem:
         return BrokenFile(path, problem.strerror or str(problem))
-    except errors.HermesError as problem:
+    except (errors.HermesError, ValueError, ArithmeticError) as problem:
         return BrokenFile(path, str(problem))
     return job
 

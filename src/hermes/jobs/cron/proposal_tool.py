@@ -107,12 +107,15 @@ class ScheduleJob:
 
 def describe_proposal(job: Job) -> str:
     """Return the lines of the approval request that describe a proposed job to the owner."""
+    # The prompt comes last and is indented, so that it cannot contain lines that look like the others.
     lines = [
         f"schedule: {job.schedule} ({job.timezone})",
         f"next times: {', '.join(list_next_times(job)) or 'never'}",
-        f"prompt: {job.prompt}",
         f"result: {job.deliver}; session: {job.session}; folder: {job.workspace}",
-        f"may run without asking: {', '.join(job.allow) or 'only commands that read'}",
+        "may run without asking:" if job.allow else "may run without asking: only commands that read",
+        *(f"  {command!r}" for command in job.allow),
+        "prompt:",
+        *(f"  {line}" for line in job.prompt.splitlines()),
     ]
     return "\n".join(lines)
 

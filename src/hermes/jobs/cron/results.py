@@ -95,7 +95,12 @@ class ResultDelivery:
             where = await self._hand_over(job, run, text)
         except errors.StoreError:  # the next tick hands the result over
             return PENDING
-        except (errors.HermesError, OSError) as problem:
+        except (
+            errors.HermesError,
+            OSError,
+            ValueError,
+            RuntimeError,
+        ) as problem:  # such as `~nobody` in a path
             where = f"failed: {problem}"
         await asyncio.to_thread(self._db.job_runs.set_delivery, run, where)
         return where

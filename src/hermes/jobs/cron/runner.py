@@ -8,7 +8,7 @@ the runner extends while it works.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -126,15 +126,20 @@ def delete_old_runs(db: SessionDB, job: Job) -> int:
     if not old:
         return 0
     gone = {run.key for run in old}
-    kept = {run.session_id for run in db.job_runs.list_runs(job.id, -1) if run.key not in gone}
-    for session_id in {run.session_id for run in old} - kept:
-        if session_id is None:
-            continue
-        session = db.get_session(session_id)
+    kept = [run for run in db.job_runs.list_runs(job.id, -1) if run.key not in gone]
+    # A conversation of several runs can have been compressed. Then its runs name different sessions of it.
+    for root in _list_conversations(db, old) - _list_conversations(db, kept):
+        session = db.get_session(root)
         # A session that the job only visits belongs to a person.
         if session is not None and session["source"] == SOURCE and session["pinned_at"] is None:
-            db.delete_conversations([session_id], db.db_path.parent / "sessions")
+            db.delete_conversations([root], db.db_path.parent / "sessions")
     return db.job_runs.delete(old)
+
+
+def _list_conversations(db: SessionDB, runs: Sequence[JobRun]) -> set[str]:
+    """Return the first sessions of the conversations in which `runs` were made."""
+    named = {run.session_id for run in runs if run.session_id is not None}
+    return {db.get_conversation_root(session_id) or session_id for session_id in named}
 
 
 class _Attempt:

@@ -83,8 +83,10 @@ class Ticker:
             try:
                 await self.tick()
                 wait = await self._find_wait()
-            except (errors.HermesError, OSError) as problem:
-                _log.warning("scheduled jobs are delayed: %s", secrets.redact(str(problem)))
+            except Exception as problem:  # noqa: BLE001 - the other jobs must go on
+                is_expected = isinstance(problem, errors.HermesError | OSError)
+                reason = secrets.redact(str(problem) or repr(problem))
+                _log.warning("scheduled jobs are delayed: %s", reason, exc_info=not is_expected)
                 wait = LOOK_EVERY_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
@@ -173,7 +175,8 @@ class Ticker:
                 if not due:
                     return
                 if due[0].skipped is not None:
-                    await asyncio.to_thread(self._db.job_runs.skip, job_id, due[0].at, due[0].skipped)
+                    if not await asyncio.to_thread(self._db.job_runs.skip, job_id, due[0].at, due[0].skipped):
+                        return
                     continue
                 run = await asyncio.to_thread(self._db.job_runs.claim, job_id, due[0].at, due[0].cause)
                 if run is None:  # another process has taken it

@@ -58,6 +58,9 @@ START = """INSERT INTO job_runs (job_id, due_at, attempt, cause, state, holder_h
     VALUES (?, ?, ?, ?, 'running', ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
 SKIP = """INSERT INTO job_runs (job_id, due_at, attempt, cause, state, detail, started_at, ended_at)
     VALUES (?, ?, 1, 'missed', 'skipped', ?, ?, ?) ON CONFLICT DO NOTHING"""
+# A person ran the job by hand in the second of a due time: that run counts for the due time.
+COUNT_MANUAL = """UPDATE job_runs SET cause = 'schedule'
+    WHERE job_id = ? AND due_at = ? AND attempt = 1 AND cause = 'manual'"""
 TAKE_RETRY = """UPDATE job_runs SET retry_at = NULL
     WHERE job_id = ? AND due_at = ? AND attempt = ? AND retry_at IS NOT NULL"""
 HELD = """WHERE job_id = ? AND due_at = ? AND attempt = ? AND state = 'running'
@@ -119,7 +122,10 @@ class JobRuns:
             first = due
             while cause == "manual" and not writer.repeating and writer.rows(ONE, job, first, 1):
                 first += 1
-            return _start(writer, (job, first, 1), cause, seconds)
+            run = _start(writer, (job, first, 1), cause, seconds)
+            if run is None and cause != "manual":
+                writer.run(COUNT_MANUAL, job, due)
+            return run
 
         return self._engine.write(work)
 
@@ -141,7 +147,14 @@ class JobRuns:
         process has taken the due time before."""
         values = (require_text("job_id", job_id), check_integer("due_at", due_at), detail[:LONGEST_DETAIL])
         now = clock.now()
-        return self._engine.write(lambda writer: writer.run(SKIP, *values, now, now) > 0 or writer.repeating)
+
+        def work(writer: Writer) -> bool:
+            if writer.run(SKIP, *values, now, now) > 0 or writer.repeating:
+                return True
+            writer.run(COUNT_MANUAL, *values[:2])
+            return False
+
+        return self._engine.write(work)
 
     def renew(self, run: JobRun, seconds: float = LEASE_S) -> bool:
         """Extend the lease of a run to `seconds` from now. Return False if this process no longer holds the
