@@ -140,7 +140,11 @@ class Policy:
             return Walls.READ_ONLY if self.sandbox.is_there else Walls.NONE
         if not self.sandbox.is_there:
             reason = f"runs without a sandbox ({self.sandbox.reason})"
-            await self._ask(ApprovalRequest(subject, reason, command=command), approve, "this command")
+            await self._ask(
+                ApprovalRequest(subject, reason, command=command, leaves_sandbox=True),
+                approve,
+                "this command",
+            )
             return Walls.NONE
         if self._mode == AUTO or await asyncio.to_thread(self._is_granted, subject, commands, folder):
             return Walls.SANDBOX

@@ -106,11 +106,10 @@ class Ticker:
             # A job that was rescheduled or resumed begins anew.
             if job is not None and job.enabled and (run.due_at > job.since or run.cause == "manual"):
                 self._start(job.id, self._retry(run))
-        if any(self._is_due(job, now) for job in jobs.values()):
+        if await asyncio.to_thread(self._list_due, jobs, now):
             self._last_due = await asyncio.to_thread(self._db.job_runs.find_last_due)
-        for job in jobs.values():
-            if self._is_due(job, now):
-                self._start(job.id, self._run_due(job.id))
+            for job in await asyncio.to_thread(self._list_due, jobs, now):
+                self._start(job.id, self._run_due(job.id, now))
 
     async def wait(self) -> None:
         """Wait until all runs that this ticker started have ended."""
@@ -125,6 +124,11 @@ class Ticker:
             await asyncio.wait(list(self._working.values()), timeout=max(0.0, seconds))
         self._stop_runs.set()
         await asyncio.gather(*self._working.values(), return_exceptions=True)
+
+    def _list_due(self, jobs: Mapping[str, Job], now: float) -> list[Job]:
+        """Return the jobs that are due at the time `now`. This can take a second after a long pause, so it runs in a
+        thread."""
+        return [job for job in jobs.values() if self._is_due(job, now)]
 
     def _is_due(self, job: Job, now: float) -> bool:
         if not job.enabled or job.id in self._working:
@@ -162,18 +166,21 @@ class Ticker:
         if not task.cancelled() and (problem := task.exception()) is not None:
             _log.error("the job %s cannot run: %s", job_id, secrets.redact(str(problem) or repr(problem)))
 
-    async def _run_due(self, job_id: str) -> None:
+    async def _run_due(self, job_id: str, moment: float) -> None:
         """Run a job for each of its due times, one after the other. Before each run, read the job file and the last due
-        time in the store again."""
+        time in the store again. `moment` is when the job was found to be due: a job that waits for a free slot is not
+        late."""
         async with self._slots:
             while not self._closing.is_set():
                 job = await asyncio.to_thread(self.files.get, job_id)
                 if job is None or not job.enabled or await asyncio.to_thread(self._is_running, job_id):
                     return
                 self._last_due = await asyncio.to_thread(self._db.job_runs.find_last_due)
-                due = find_due(job, job.read_schedule(), self._last_due.get(job_id), clock.now())
+                last = self._last_due.get(job_id)
+                due = await asyncio.to_thread(find_due, job, job.read_schedule(), last, moment)
                 if not due:
                     return
+                moment = clock.now()
                 if due[0].skipped is not None:
                     if not await asyncio.to_thread(self._db.job_runs.skip, job_id, due[0].at, due[0].skipped):
                         return
