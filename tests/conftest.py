@@ -59,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(SkipPolicy(Path(__file__).with_name("allowed_skips.txt")))
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Return the number of processes for `-n auto`. Tests wait for about half of their time, so there are more
     processes than processors."""
