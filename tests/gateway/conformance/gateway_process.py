@@ -14,6 +14,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from hermes.gateway.outbound.streaming import UNSENT
 from hermes_state import SessionDB
 from tests.gateway.conformance.echo_model import EchoModel
 from tests.gateway.conformance.stage import Person, Stage, Where, until
@@ -151,7 +152,8 @@ class Gateway:
         the preview only by this id."""
         with self.store() as db:
             route = db.routing.get(key)
-            return route is not None and "preview" in route.entry
+            noted = {} if route is None else route.entry.get("preview", {})
+            return noted.get("shown", UNSENT) not in ("", UNSENT)
 
     def knows_of(self, word: str) -> bool:
         """Return whether `word` occurs anywhere in the home: in a table, an index, a mirror or a log."""
